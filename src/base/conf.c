@@ -10,6 +10,7 @@
  */
 #include "base/conf_local.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
 #include <ctype.h>
@@ -34,14 +35,6 @@ const struct conf_retired *conf_retired_find(const struct conf_table *t, const c
     return NULL;
 }
 
-enum err conf_pass_over(const struct conf_retired *r, const char *place, const char *value)
-{
-    if (!value || (r->value && strcmp(value, r->value) != 0))
-        FAIL(ERR_CONFIG, "%s: %s is no more%s%s; leave the key out", place, r->key,
-             r->why ? ", and " : "", r->why ? r->why : "");
-    return ERR_OK;
-}
-
 int conf_group(const char *key)
 {
     const char *dot = strchr(key, '.');
@@ -64,6 +57,15 @@ static bool is_one_of(const char *words, const char *value)
             return true;
     }
     return false;
+}
+
+enum err conf_pass_over(const struct conf_retired *r, const char *place, const char *value)
+{
+    if (!value)
+        FAIL(ERR_CONFIG, "%s: %s is no more, and had one value; leave the key out", place, r->key);
+    if (r->values && !is_one_of(r->values, value))
+        log_line(LOG_WARN, "%s: %s is no more: %s", place, r->key, r->why);
+    return ERR_OK;
 }
 
 bool conf_alias_is_group(const struct conf_alias *a)

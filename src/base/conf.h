@@ -72,12 +72,13 @@ struct conf_alias {
     const char *how;   /* a clause: how its value differs, or what to do instead; NULL: none */
 };
 
-/* A key that there is no more. Old configurations have it, since they are written with all keys:
- * with the value that changes nothing it is passed over. */
+/* A key that there is no more, and that changed no number. Old configurations have it, since they
+ * are written with all keys: it is passed over, with a warning unless its value asked for nothing.
+ */
 struct conf_retired {
     const char *key;
-    const char *value; /* NULL: any */
-    const char *why;   /* a clause: what is done instead; NULL with any value */
+    const char *values; /* "false|no", that asked for nothing; NULL: any */
+    const char *why;    /* a clause: what is done instead; NULL with any value */
 };
 
 struct conf_table {

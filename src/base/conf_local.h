@@ -16,8 +16,7 @@ enum err conf_assign(const struct conf_table *t, const struct conf_row *row, voi
 
 /* A key that there is no more, or NULL. */
 const struct conf_retired *conf_retired_find(const struct conf_table *t, const char *key);
-/* Pass it over; value NULL: no single one. Errors: ERR_CONFIG for a value that would change
- * something. */
+/* Pass it over. Errors: ERR_CONFIG for value NULL: no single one. */
 enum err conf_pass_over(const struct conf_retired *r, const char *place, const char *value);
 
 /* No row has this key: the error, with the nearest key. */

@@ -29,22 +29,21 @@ static void add_moved(void *arg, int64_t i, int64_t bytes)
         x->each[i] += (double)bytes / x->r->memory;
 }
 
-/* The share of its stage that a segment of an action is. */
-static void add_segments(const struct traffic_args *a, int pp, double *each)
+void ends_shares(const struct model *m, const struct sched *s, const struct model_stage *cut,
+                 const struct segments *segments, double *each)
 {
-    const struct sched *s = a->of.sched;
-    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
         struct sched_instr in = s->instr[i];
         if (in.op >= SCHED_COMPUTE_OPS || in.seg == 0)
             continue;
-        const struct model_stage *st = &a->of.cut[in.stage];
-        const struct segments *g = &a->segments[in.stage];
+        const struct model_stage *st = &cut[in.stage];
+        const struct segments *g = &segments[in.stage];
         struct model_stage own = *st;
         bool again = in.op == SCHED_R;
         own.first = st->first + g->first[in.seg - 1];
         own.end = in.seg < g->n ? st->first + g->first[in.seg] : st->end;
-        double all = model_flops(a->of.model, st, again);
-        each[i] = all > 0 ? model_flops(a->of.model, &own, again) / all : 0;
+        double all = model_flops(m, st, again);
+        each[i] = all > 0 ? model_flops(m, &own, again) / all : 0;
     }
 }
 
@@ -55,6 +54,5 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates
     struct traffic_args asked = *a;
     struct step_traffic unused;
     asked.ends = &ends;
-    add_segments(a, pp, each);
     return traffic_plan(&asked, pp, &unused);
 }

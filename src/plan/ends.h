@@ -15,7 +15,10 @@ struct ends_rates {
     double bandwidth; /* bytes that a rank sends in a unit of time; 0: no time but the latency */
     double memory;    /* bytes that a rank's memory reads and writes in it; 0: no time */
 };
-/* Those of pipeline rank pp, into each[instructions of the program]. Errors: ERR_MEMORY. */
+/* The shares of segments alone, of all ranks, into each[instructions of the program]. */
+void ends_shares(const struct model *m, const struct sched *s, const struct model_stage *cut,
+                 const struct segments *segments, double *each);
+/* All of pipeline rank pp, into the same. Errors: ERR_MEMORY. */
 enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates *r, double *each);
 
 #endif

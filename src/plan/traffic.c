@@ -28,6 +28,7 @@ struct walk {
     int64_t *room;        /* owned; of a store's arrays */
     bool trains;
     int64_t at;           /* the instruction whose share is added */
+    int64_t *end, ends;   /* owned; those that end the step */
     struct step_traffic *out;
 };
 
@@ -224,13 +225,13 @@ static void add_ends(struct walk *w, int stage, const struct store *o)
     const struct sched *s = w->s;
     const struct segments *g = &w->a->segments[stage];
     int64_t at = dtype_size(w->a->of.types.at);
-    for (w->at = s->begin[w->pp]; w->at < s->begin[w->pp + 1]; w->at++) {
-        struct sched_instr in = s->instr[w->at];
+    for (int64_t i = 0; i < w->ends; i++) {
+        struct sched_instr in = s->instr[w->at = w->end[i]];
         if (in.op == SCHED_STEP)
             update(w, o->elements);
         if (in.op == SCHED_NORM) /* data ranks share the squares */
             moved(w, o->elements * at / w->a->group[GROUP_DP].members);
-        if (in.op < SCHED_REDUCE || !sched_op_names_stage(in.op) || in.stage != stage)
+        if (!sched_op_names_stage(in.op) || in.stage != stage)
             continue;
         int first = in.seg > 0 ? g->first[in.seg - 1] : 0;
         int end = in.seg > 0 && in.seg < g->n ? g->first[in.seg] : o->parts;
@@ -259,6 +260,8 @@ static enum err open_walk(struct walk *w)
     const struct sched *s = w->s;
     int n = 0;
     TRY(mem_new(s->stages, sizeof *w->held, "the traffic of a step", &w->held));
+    TRY(mem_new(s->begin[w->pp + 1] - s->begin[w->pp], sizeof *w->end, "the traffic of a step",
+                &w->end));
     TRY(mem_new(sched_held_count(s, w->pp), sizeof *w->stage, "the traffic of a step", &w->stage));
     TRY(mem_new(3 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
                 &w->room));
@@ -278,6 +281,8 @@ static void count_list(struct walk *w)
             add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE,
                     GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
         w->trains = w->trains || in.op == SCHED_NORM;
+        if (in.op >= SCHED_REDUCE && in.op != SCHED_OV)
+            w->end[w->ends++] = i;
         if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;
     }
@@ -295,6 +300,7 @@ enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic 
                 add_stage(&w, i);
     }
     mem_free(w.held);
+    mem_free(w.end);
     mem_free(w.stage);
     mem_free(w.room);
     return err;

@@ -312,8 +312,9 @@ static enum err measure(struct compare *c)
 static enum err simulate(struct compare *c, const struct ends_rates *rates)
 {
     const struct sched *s = &c->s->sched;
-    if (rates)
-        TRY(setup_ends(c->s, rates, &c->each));
+    static const struct ends_rates none = {0};
+    c->rated = rates;
+    TRY(setup_ends(c->s, rates ? rates : &none, &c->each));
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
                                 .latency = c->latency,
                                 .fetch = c->fetch,

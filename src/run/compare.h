@@ -32,7 +32,8 @@ struct compare {
     double fetch;            /* and that are waited for one that was sent before */
     double makespan, bubble; /* medians over steps and pipelines */
     struct sim_cost used;    /* those costs, for the simulator */
-    double *each;            /* owned; what ends the step is predicted to take; NULL: it is not */
+    double *each;            /* owned; sim_cost.each */
+    bool rated;              /* what ends the step is predicted */
     struct sim_result sim;   /* what it says */
     struct sim_result seen;  /* a measured step near the median in the same form: events only */
     struct compare_rank *measured, *simulated; /* owned; [p] means a step */

@@ -38,7 +38,7 @@ void compare_text(const struct compare *c, const struct compare_words *w, struct
                   "do not follow.\nSimulated: the same list on a clock, each action at its "
                   "median, a message %.3f ms\non its way, one that lies ready fetched in %.3f "
                   "ms.\n", 1e3 * c->latency, 1e3 * c->fetch);
-    if (c->each)
+    if (c->rated)
         text_add(out,
                  "What ends the step: of sums and gathers the time that links take, beside the "
                  "actions; of WAIT\nwhat is left of it; of the others with waiting for those "
@@ -105,7 +105,7 @@ void compare_json(const struct compare *c, struct text *out)
         text_add(out, "%s\n  {\"rank\": %d, ", r ? "," : "", r);
         json_rank("measured", &c->measured[r], true, out);
         text_add(out, ", ");
-        json_rank("simulated", &c->simulated[r], c->each != NULL, out);
+        json_rank("simulated", &c->simulated[r], c->rated, out);
         text_add(out, "}");
     }
     text_add(out, "],\n \"costs\": [");

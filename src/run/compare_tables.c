@@ -22,9 +22,10 @@ enum { TOLD = 3 }; /* differences in the summary */
 
 static const char *const kind_name[COMPARE_KINDS] = {"F", "B", "I", "W", "R"};
 
+/* In per cent; NAN: of nothing. */
 static double apart(double measured, double simulated)
 {
-    return simulated > 0 ? 100 * (measured / simulated - 1) : 0;
+    return simulated > 0 ? 100 * (measured / simulated - 1) : measured > 0 ? NAN : 0;
 }
 
 /* ---- cells ---- */
@@ -100,7 +101,8 @@ static void add_row(struct compare_words *w, int rank, const char *name, double 
 static void add_end(struct compare_words *w, const struct compare *c, int rank, enum sched_op op)
 {
     double measured = c->measured[rank].end[op], n = (double)c->measured[rank].ends[op];
-    double predicted = c->each ? c->simulated[rank].end[op] : NAN;
+    double predicted = c->rated ? c->simulated[rank].end[op] : NAN;
+    bool starts = op == SCHED_REDUCE || op == SCHED_GATHER; /* measured is how long that took */
     if (n == 0)
         return;
     add_number(w, "%.0f", rank);
@@ -109,7 +111,7 @@ static void add_end(struct compare_words *w, const struct compare *c, int rank, 
     add_number(w, "%.3f", 1e3 * measured / n);
     add_number(w, "%.2f", 1e3 * measured);
     add_number(w, "%.2f", 1e3 * predicted);
-    add_number(w, "%.1f", c->each ? apart(measured, predicted) : NAN);
+    add_number(w, "%.1f", c->rated && !starts ? apart(measured, predicted) : NAN);
     w->table[COMPARE_ACTIONS].rows++;
 }
 

@@ -258,7 +258,8 @@ const struct conf_alias options_alias[] = {
 };
 
 const struct conf_retired options_retired[] = {
-    {"optim.post_validation", "false", "every step waits for the norm of the whole gradient"},
+    {"optim.post_validation", "false|no",
+     "every step waits for the norm of the whole gradient, which changes no number"},
     {"optim.trust_after", NULL, NULL},
     {NULL, NULL, NULL},
 };

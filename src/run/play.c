@@ -158,7 +158,7 @@ static enum err prove(const struct play_args *a, struct played *x)
 
 static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
 {
-    if (a->bandwidth > 0 && !(c->bytes > 0))
+    if (a->bandwidth > 0 && !(c->bytes > 0) && !a->model) /* whose one stage sends nothing */
         FAIL(ERR_CONFIG,
              "simulation: bandwidth %g needs the size of a message; add bytes (--bytes), "
              "or a model (--model)",

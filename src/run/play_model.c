@@ -133,13 +133,11 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
-/* Sums, gathers, norm and update, where links or memory take time. */
+/* Sums, gathers, norm and update; no time where links and memory take none. */
 static enum err add_ends(const struct plait_sim *a, struct played *x)
 {
     const struct ends_rates rates = {.latency = a->latency, .bandwidth = a->bandwidth,
                                      .memory = a->memory_bandwidth};
-    if (a->latency == 0 && a->bandwidth == 0 && a->memory_bandwidth == 0)
-        return ERR_OK;
     TRY(setup_ends(&x->setup, &rates, &x->ends));
     x->cost.each = x->ends;
     return ERR_OK;

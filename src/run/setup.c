@@ -200,22 +200,18 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
     return err;
 }
 
-/* The step, played with stages that take time in proportion to their FLOPs, backward twice forward
- * and a recompute once: its bubble and how long it takes. */
-static enum err play(const struct setup *s, double *bubble, double *time)
+/* The step on the clock: its bubble and how long it takes. */
+static enum err play(const struct setup *s, struct sim_cost *cost, double *bubble, double *time)
 {
-    double *scale;
-    int stages = s->sched.stages;
+    double *each;
     struct sim_result r;
-    TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
-    for (int i = 0; i < stages; i++) {
-        scale[i] = model_flops(&s->model, &s->cut[i], false);
-        scale[stages + i] = model_flops(&s->model, &s->cut[i], true);
+    TRY(mem_new(s->sched.begin[s->sched.p], sizeof *each, "the simulation", &each));
+    if (s->segments) {
+        ends_shares(&s->model, &s->sched, s->cut, s->segments, each);
+        cost->each = each;
     }
-    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
-                            .redo_scale = scale + stages};
-    enum err err = sim_run(&s->sched, &s->report, &cost, false, &r);
-    mem_free(scale);
+    enum err err = sim_run(&s->sched, &s->report, cost, false, &r);
+    mem_free(each);
     TRY(err);
     *bubble = r.bubble_fraction;
     *time = r.makespan;
@@ -223,15 +219,30 @@ static enum err play(const struct setup *s, double *bubble, double *time)
     return ERR_OK;
 }
 
-/* The bubble with measured costs, which are those of the cut that was measured. */
+/* With stages that take time in proportion to their FLOPs, backward twice forward and a recompute
+ * once. */
+static enum err play_flops(const struct setup *s, double *bubble, double *time)
+{
+    double *scale;
+    int stages = s->sched.stages;
+    TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
+    for (int i = 0; i < stages; i++) {
+        scale[i] = model_flops(&s->model, &s->cut[i], false);
+        scale[stages + i] = model_flops(&s->model, &s->cut[i], true);
+    }
+    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
+                            .redo_scale = scale + stages};
+    enum err err = play(s, &cost, bubble, time);
+    mem_free(scale);
+    return err;
+}
+
+/* With measured costs, which are those of the cut that was measured. */
 static enum err play_measured(struct setup *s)
 {
-    struct sim_result r;
+    double time;
     struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
-    TRY(sim_run(&s->sched, &s->report, &cost, false, &r));
-    s->bubble = r.bubble_fraction;
-    sim_result_free(&r);
-    return ERR_OK;
+    return play(s, &cost, &s->bubble, &time);
 }
 
 /* Half layers come into question where they have so much less of the costliest rank or step. */
@@ -251,7 +262,7 @@ static enum err take_shorter(struct setup *s, struct model_stage **other, double
 {
     double bubble, its;
     exchange(s, other);
-    enum err err = play(s, &bubble, &its);
+    enum err err = play_flops(s, &bubble, &its);
     if (err != ERR_OK || its >= *time * (1 - share)) {
         exchange(s, other);
         return err;
@@ -273,7 +284,7 @@ static enum err cut_by_stages(struct setup *s, struct model_stage **other)
         TRY(model_cut_finer(&s->model, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
     if (finer)
         exchange(s, other);
-    return play(s, &s->bubble, &time);
+    return play_flops(s, &s->bubble, &time);
 }
 
 /* Where ranks have several, the costliest stage may be made cheap or the costliest rank, and that
@@ -283,7 +294,7 @@ static enum err cut_by_steps(struct setup *s, struct model_stage **other)
     int stages = s->sched.stages;
     double time;
     bool finer;
-    TRY(play(s, &s->bubble, &time));
+    TRY(play_flops(s, &s->bubble, &time));
     TRY(model_cut(&s->model, stages, s->sched.place, *other));
     TRY(take_shorter(s, other, 0, &time));
     memcpy(*other, s->cut, (size_t)stages * sizeof **other);
@@ -299,7 +310,7 @@ static enum err make_cut(struct setup *s)
     if (s->training && split_is_named(s->o)) {
         double time;
         TRY(split_cut(s->o, &s->model, s->cut));
-        return play(s, &s->bubble, &time);
+        return play_flops(s, &s->bubble, &time);
     }
     TRY(model_cut(&s->model, stages, NULL, s->cut));
     if (!s->training)
@@ -347,7 +358,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     if (s->time)
         TRY(play_measured(s));
     else if (s->redo)
-        TRY(play(s, &s->bubble, &time)); /* the cut's had no segments */
+        TRY(play_flops(s, &s->bubble, &time)); /* the cut's had no segments */
     return make_memory(s);
 }
 

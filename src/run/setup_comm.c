@@ -78,6 +78,7 @@ enum err setup_plan_comm(struct setup *s, int pp)
 enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each)
 {
     TRY(mem_new(s->sched.begin[s->sched.p], sizeof **each, "the end of a step", each));
+    ends_shares(&s->model, &s->sched, s->cut, s->segments, *each);
     for (int pp = 0; pp < s->sched.p; pp++) {
         struct traffic_args a = traffic_args_of(s, pp);
         TRY(ends_plan(&a, pp, r, *each));

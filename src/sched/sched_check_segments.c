@@ -14,6 +14,7 @@ struct segments {
     const struct sched_checker *c;
     int rank;
     struct sched_instr open;
+    int summing;     /* stages of the rank of whose sums some are started, and not all */
     int *made;       /* owned; [stages] microbatches whose weight gradients are all made */
     uint16_t *next;  /* owned; [stages] 1 + the segment that is summed next; 0: all are summed */
 };
@@ -140,17 +141,38 @@ static enum err sum_segment(struct segments *k, int64_t i)
                             "only %d of %d weight gradients of stage %d are added before; move it "
                             "after the last", k->made[in.stage], sched_microbatches(s, 0),
                             in.stage);
+    k->summing += want == segments && in.seg > 1; /* the first of several */
+    k->summing -= want < segments && in.seg == 1; /* the last */
     k->next[in.stage] = in.seg <= 1 ? 0 : in.seg;
     return ERR_OK;
+}
+
+/* All of a stage's sums are waited for at once. */
+static enum err check_wait(const struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    int stage = 0;
+    if (k->summing == 0)
+        return ERR_OK;
+    while (s->place[stage] != k->rank || k->next[stage] == 0 ||
+           k->next[stage] == s->segments[stage] + 1)
+        stage++;
+    return sched_broken(k->c, k->rank, i,
+                        "some sums of stage %d are started, and not all; put "
+                        "%d.1REDUCE before it",
+                        stage, stage);
 }
 
 static enum err sum_rank(struct segments *k)
 {
     const struct sched *s = k->c->s;
+    k->summing = 0;
     for (int64_t i = s->begin[k->rank]; i < s->begin[k->rank + 1]; i++) {
         struct sched_instr in = s->instr[i];
         if (in.op == SCHED_REDUCE)
             TRY(sum_segment(k, i));
+        if (in.op == SCHED_WAIT)
+            TRY(check_wait(k, i));
         if (!makes_weights(in))
             continue;
         k->open = in;

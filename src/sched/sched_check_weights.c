@@ -10,18 +10,40 @@
 
 enum state { WHOLE, OWN, GATHERED };
 
+/* Of a segment; GATHERED by which instruction. */
+struct held {
+    uint8_t state;
+    int64_t by;
+};
+
+/* Of a holding: its first segment in `held`, how many of them are OWN, and the last instruction
+ * that computed with all of them. */
+struct holding {
+    int64_t first, own, used;
+};
+
+/* Whatever was gathered before the last WAIT, or was computed with since, is whole: so none of
+ * these need go through the segments, and the time is linear in the instructions. */
 struct weights {
     const struct sched_checker *c;
     int rank;
-    int64_t *first; /* owned; [replicas * stages] the state of a holding's first segment */
-    uint8_t *state; /* owned; enum state of each segment */
+    int64_t waited;     /* the rank's last WAIT */
+    struct holding *of; /* owned; [replicas * stages + 1] */
+    struct held *held;  /* owned */
 };
 
-/* The segments that an instruction names: [*begin, *end) of k->state. */
+static enum state state_of(const struct weights *k, int h, int64_t at)
+{
+    const struct held *x = &k->held[at];
+    bool through = x->state == GATHERED && (x->by < k->waited || x->by < k->of[h].used);
+    return through ? WHOLE : (enum state)x->state;
+}
+
+/* The segments that an instruction names: [*begin, *end) of k->held. */
 static void find(const struct weights *k, int held, int seg, int64_t *begin, int64_t *end)
 {
     int segments = k->c->s->segments[held % k->c->s->stages];
-    *begin = k->first[held] + (seg > 0 ? seg - 1 : 0);
+    *begin = k->of[held].first + (seg > 0 ? seg - 1 : 0);
     *end = seg > 0 ? *begin + 1 : *begin + segments;
 }
 
@@ -29,20 +51,22 @@ static enum err change(struct weights *k, int64_t i)
 {
     struct sched_instr in = k->c->s->instr[i];
     int64_t begin, end;
-    find(k, sched_held(k->c->s, in.stage, k->rank), in.seg, &begin, &end);
+    int h = sched_held(k->c->s, in.stage, k->rank);
+    find(k, h, in.seg, &begin, &end);
     for (int64_t at = begin; at < end; at++) {
-        uint8_t *state = &k->state[at];
-        if (in.op == SCHED_GATHER && *state != OWN)
+        enum state state = state_of(k, h, at);
+        if (in.op == SCHED_GATHER && state != OWN)
             return sched_broken(k->c, k->rank, i,
-                                *state == WHOLE ? "the weights are whole here; remove it"
-                                                : "they are being gathered already; remove it");
-        if (in.op != SCHED_GATHER && *state == GATHERED)
+                                state == WHOLE ? "the weights are whole here; remove it"
+                                               : "they are being gathered already; remove it");
+        if (in.op != SCHED_GATHER && state == GATHERED)
             return sched_broken(k->c, k->rank, i,
                                 "the weights are still being gathered; put WAIT "
                                 "before it");
-        if (in.op == SCHED_DROP && *state == OWN)
+        if (in.op == SCHED_DROP && state == OWN)
             return sched_broken(k->c, k->rank, i, "others' weights are not here; remove it");
-        *state = in.op == SCHED_GATHER ? GATHERED : OWN;
+        k->held[at] = (struct held){in.op == SCHED_GATHER ? GATHERED : OWN, i};
+        k->of[h].own += (in.op != SCHED_GATHER) - (state == OWN);
     }
     return ERR_OK;
 }
@@ -52,15 +76,17 @@ static enum err change(struct weights *k, int64_t i)
 static enum err use(struct weights *k, int64_t i, int stage, int seg)
 {
     int64_t begin, end;
-    find(k, sched_held(k->c->s, stage, k->rank), seg, &begin, &end);
-    for (int64_t at = begin; at < end; at++) {
-        if (k->state[at] == OWN)
-            return sched_broken(k->c, k->rank, i,
-                                "it computes with weights of stage %d that are "
-                                "not whole here; put %dGATHER before it",
-                                stage, stage);
-        k->state[at] = WHOLE;
-    }
+    int h = sched_held(k->c->s, stage, k->rank);
+    find(k, h, seg, &begin, &end);
+    if (end - begin > 1 ? k->of[h].own > 0 : state_of(k, h, begin) == OWN)
+        return sched_broken(k->c, k->rank, i,
+                            "it computes with weights of stage %d that are not "
+                            "whole here; put %dGATHER before it",
+                            stage, stage);
+    if (end - begin > 1)
+        k->of[h].used = i;
+    else
+        k->held[begin].state = WHOLE;
     return ERR_OK;
 }
 
@@ -68,10 +94,7 @@ static enum err take(struct weights *k, int64_t i)
 {
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
-    int64_t all = k->first[s->replicas * s->stages];
-    if (in.op == SCHED_WAIT)
-        for (int64_t at = 0; at < all; at++)
-            k->state[at] = k->state[at] == GATHERED ? WHOLE : k->state[at];
+    k->waited = in.op == SCHED_WAIT ? i : k->waited;
     if (in.op == SCHED_UPDATE || in.op == SCHED_GATHER || in.op == SCHED_DROP)
         return change(k, i);
     if (in.op >= SCHED_COMPUTE_OPS)
@@ -81,16 +104,21 @@ static enum err take(struct weights *k, int64_t i)
     return head && sched_held(s, 0, k->rank) >= 0 ? use(k, i, 0, 1) : ERR_OK;
 }
 
+/* Of the rank whose list has ended. */
 static enum err check_end(const struct weights *k)
 {
     const struct sched *s = k->c->s;
-    for (int h = 0; h < s->replicas * s->stages; h++)
-        for (int64_t at = k->first[h]; at < k->first[h + 1]; at++)
-            if (s->place[h] == k->rank && k->state[at] != WHOLE)
-                return sched_broken(
-                    k->c, k->rank, s->begin[k->rank + 1] - 1,
-                    "the list ends and weights of stage %d are not whole here; %s", h % s->stages,
-                    k->state[at] == OWN ? "gather them, and end it with WAIT" : "end it with WAIT");
+    for (int h = 0; h < s->replicas * s->stages; h++) {
+        if (s->place[h] != k->rank)
+            continue;
+        for (int64_t at = k->of[h].first; at < k->of[h + 1].first; at++)
+            if (state_of(k, h, at) != WHOLE)
+                return sched_broken(k->c, k->rank, s->begin[k->rank + 1] - 1,
+                                    "the list ends and weights of stage %d are not whole here; %s",
+                                    h % s->stages,
+                                    state_of(k, h, at) == OWN ? "gather them, and end it with WAIT"
+                                                              : "end it with WAIT");
+    }
     return ERR_OK;
 }
 
@@ -102,18 +130,19 @@ enum err sched_check_weights(struct sched_checker *c)
     enum err err = ERR_OK;
     if (!sched_has(s, SCHED_UPDATE) && !sched_has(s, SCHED_GATHER) && !sched_has(s, SCHED_DROP))
         return ERR_OK;
-    TRY(mem_new(holdings + 1, sizeof *k.first, "schedule weights", &k.first));
+    TRY(mem_new(holdings + 1, sizeof *k.of, "schedule weights", &k.of));
     for (int h = 0; h < holdings; h++)
-        k.first[h + 1] = k.first[h] + s->segments[h % s->stages];
-    TRY_OR(out, mem_new(k.first[holdings], 1, "schedule weights", &k.state));
+        k.of[h + 1].first = k.of[h].first + s->segments[h % s->stages];
+    TRY_OR(out, mem_new(k.of[holdings].first, sizeof *k.held, "schedule weights", &k.held));
     for (k.rank = 0; k.rank < s->p && err == ERR_OK; k.rank++) {
+        k.waited = -1;
         for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1] && err == ERR_OK; i++)
             err = take(&k, i);
         if (err == ERR_OK)
             err = check_end(&k);
     }
 out:
-    mem_free(k.first);
-    mem_free(k.state);
+    mem_free(k.of);
+    mem_free(k.held);
     return err;
 }

@@ -139,7 +139,7 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         {"meeting", r->meeting},
         {"updating", r->updating},
     };
-    int of_end = r->step > 0 ? 0 : 4; /* what is not there without costs of the end */
+    int of_end = r->step > r->makespan ? 0 : 4; /* what is not there without costs of the end */
     text_add(out, "{\n  \"schedule\": ");
     text_add_json(out, s->name);
     text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m / s->slices, s->v);
@@ -196,7 +196,7 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     text_add(out, "makespan  %.6g\n", r->makespan);
     text_add(out, "cost      %.6g (longest time of one rank from its first to its last action)\n",
              r->cost);
-    if (r->step > 0)
+    if (r->step > r->makespan)
         text_add(out, "step      %.6g (to the end of its last update)\n", r->step);
     text_add(out, "bubble    %s\n", sim_bubble_words(r->bubble_fraction, 2, words));
     text_add(out, "rate      %.2f %% of the cost (%.2f %% over ideal time)\n", 100 * r->bubble_rate,
@@ -226,6 +226,6 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     if (again)
         text_add(out, "in full: of the activations, those kept with all that their forward saves; "
                       "of the others\nonly what a recompute starts from is kept\n");
-    if (r->step > 0)
+    if (r->step > r->makespan)
         add_end(r, out);
 }

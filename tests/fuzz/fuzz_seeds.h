@@ -2,7 +2,7 @@
  *
  * The lists that test_fuzz_sched.c damages: reference lists (golden/sched), and all schedules of
  * the registry in small shapes, as they are made, with recomputes and forward only, each lowered
- * too, and of those that step one whose steps are post-validated.
+ * too, and of those that step one whose segments are updated by their owners.
  */
 #ifndef PLAIT_TEST_FUZZ_SEEDS_H
 #define PLAIT_TEST_FUZZ_SEEDS_H
@@ -15,7 +15,7 @@
 #include <glob.h>
 #include <string.h>
 
-enum { SEEDS = 1200, SEED_MOST = 2000 }; /* bytes of a list at most */
+enum { SEEDS = 4200, SEED_MOST = 3000 }; /* bytes of a list at most */
 
 /* Which rank holds which stage. Lists of several stages a rank, or of two replicas, are the ones
  * whose placements say something. */
@@ -88,6 +88,23 @@ static void add_printed(const struct sched *s)
     add_seed(text, n);
 }
 
+/* A lowered list in segments, with shared updates. */
+static void add_shared(const struct sched *low)
+{
+    struct sched cut, zero;
+    uint8_t n[64];
+    CHECK(low->stages <= (int)sizeof n);
+    for (int i = 0; i < low->stages; i++)
+        n[i] = (uint8_t)(1 + i % 3);
+    if (!CHECK(sched_segment(low, n, false, &cut) == ERR_OK))
+        return;
+    if (CHECK(sched_zero(&cut, &zero) == ERR_OK)) {
+        add_printed(&zero);
+        sched_free(&zero);
+    }
+    sched_free(&cut);
+}
+
 /* A list as it is, and lowered. */
 static void add_lowered(const struct sched *s, const struct sched_lower_args *ends)
 {
@@ -96,6 +113,8 @@ static void add_lowered(const struct sched *s, const struct sched_lower_args *en
     if (!CHECK(sched_lower(s, ends, &low) == ERR_OK))
         return;
     add_printed(&low);
+    if (ends->step)
+        add_shared(&low);
     sched_free(&low);
 }
 

@@ -97,8 +97,8 @@ static void damage_name(struct input *x)
 {
     static const char *const name[] = {
         "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
-        "WAIT", ".2B", ".1REDUCE", "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP",
-        "f", "",
+        "WAIT", "NORM", "UPDATE", "GATHER", "DROP", ".2DROP", ".1GATHER", ".2B", ".1REDUCE",
+        "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP", "f", "",
     };
     int64_t at = test_range(0, x->n), end;
     while (at < x->n && !((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
@@ -294,7 +294,16 @@ static void play(const struct sched *s, const struct sched_report *r)
     struct sim_result x;
     c.bandwidth = test_range(0, 1) ? test_real(0.1, 4) : 0;
     c.tov = test_range(0, 1) ? test_real(0.1, 4) : 0;
+    double *each;
+    CHECK_OK(mem_new(s->begin[s->p], sizeof *each, "times of the end", &each));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        each[i] = any_time();
+    c.each = test_range(0, 1) ? each : NULL;
     CHECK_OK(sim_run(s, r, &c, true, &x));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        CHECK(x.event[i].end >= x.event[i].start);
+    CHECK(isfinite(x.step) && (c.each ? x.step >= x.makespan : x.step == 0));
+    mem_free(each);
     CHECK(isfinite(x.makespan) && x.cost <= x.makespan && x.bubble_fraction >= -1e-9 &&
           x.bubble_fraction <= 1 && x.actions > 0);
     for (int rank = 0; rank < s->p; rank++)

@@ -153,7 +153,7 @@ static void unusual_layouts_are_legal(void)
         {"train.device=null", "train.dtype=bf16", NULL},
         {"optim.lr=0", "optim.lr_min=0", NULL},
         {"train.valid_every=5", NULL},
-        {"optim.post_validation=false", "optim.trust_after=3", NULL}, /* of older configurations */
+        {"optim.post_validation=true", "optim.trust_after=3", NULL}, /* of older configurations */
     };
     for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
         struct options o = with(legal[i]);

@@ -90,8 +90,7 @@ static void a_page(void)
     said(&page, "a message 1.500 ms\non its way, one that lies ready fetched in 0.250 ms.\n");
     text_free(&page);
     compare_words_free(&w);
-    double each = 0;
-    g.c.each = &each;
+    g.c.rated = true;
     CHECK_OK(compare_words_make(&g.c, "runs/a/", &w));
     page = (struct text){0};
     compare_text(&g.c, &w, &page);

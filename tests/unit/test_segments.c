@@ -179,7 +179,13 @@ static const struct broken broken[] = {
     {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.2REDUCE,0.1REDUCE,0.1B0,WAIT,NORM,STEP\n",
      "0.1REDUCE: only 0 of 1 weight gradients of stage 0"},
     {SCHED_RULE_REDUCTION, "0F0,0.3B0,0.3REDUCE,0.2B0,0.1B0,0.2REDUCE,WAIT,NORM,STEP\n",
+     "WAIT: some sums of stage 0 are started, and not all; put 0.1REDUCE before it"},
+    {SCHED_RULE_REDUCTION, "0F0,0.3B0,0.3REDUCE,0.2B0,0.1B0,0.2REDUCE,NORM,STEP\n",
      "segment 1 of stage 0 is not summed, those behind it are; add 0.1REDUCE"},
+    {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1B0,0.2REDUCE,WAIT,0.1REDUCE,WAIT,NORM,STEP\n",
+     "WAIT: some sums of stage 0 are started, and not all; put 0.1REDUCE before it"},
+    {SCHED_RULE_REDUCTION, "0F0,1F0,1.2B0,1.1B0,0.2B0,0.1B0,1.2REDUCE,0.2REDUCE,0.1REDUCE,WAIT,"
+     "1.1REDUCE,WAIT,NORM,STEP\n", "WAIT: some sums of stage 1 are started, and not all"},
     {SCHED_RULE_COVERAGE, "0F0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,0.1REDUCE,WAIT,NORM,STEP\n",
      "it comes a second time"},
     {SCHED_RULE_REDUCTION, "0F0,0.2B0,0.1B0,0.2REDUCE,0.1REDUCE,0.2REDUCE,WAIT,NORM,STEP\n",

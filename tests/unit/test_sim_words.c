@@ -76,9 +76,45 @@ static void lists_for_training_are_written_without_a_model(void)
     }
 }
 
+#define MODEL "--model", PLAIT_SOURCE_DIR "/configs/demo.yaml", "parallel.tp=1", "parallel.dp=2"
+
+/* The end of a step has figures where links or memory take time, for one stage, too, which sends no
+ * message; it changes none of those of the actions, and the whole program is printed with it. */
+static void the_end_of_a_step(void)
+{
+    static const char *const no[] = {"parallel.pp=1", "parallel.pp=2", "train.recompute=every:1"};
+    for (int i = 0; i < 3; i++) {
+        char bubble[96];
+        RUN(&said, "sim", MODEL, no[i], "train.batch=32");
+        CHECK(said.code == PLAIT_OK && !strstr(said.out, "\nstep ") &&
+              !strstr(said.out, "exposed"));
+        const char *line = strstr(said.out, "\nbubble ");
+        CHECK(line && sscanf(line, "\n%95[^\n]", bubble) == 1);
+        RUN(&said, "sim", MODEL, no[i], "train.batch=32", "--memory-bandwidth", "1e9");
+        CHECK(said.code == PLAIT_OK && strstr(said.out, "\nstep ") && strstr(said.out, "exposed"));
+        test_check(strstr(said.out, bubble) != NULL, __FILE__, __LINE__, "no %s: %s", bubble,
+                   said.out);
+        RUN(&said, "sim", MODEL, no[i], "train.batch=32", "--bandwidth", "1e9");
+        test_check(said.code == PLAIT_OK && strstr(said.out, "\nstep "), __FILE__, __LINE__,
+                   "%s: %s", no[i], said.err);
+        RUN(&said, "sim", "--compare", "1f1b,gpipe", MODEL, no[i], "train.batch=32", "--bandwidth",
+            "1e9");
+        CHECK(said.code == PLAIT_OK && strstr(said.out, "makespan       step       cost"));
+        RUN(&said, "sim", MODEL, no[i], "train.batch=32", "parallel.zero=1", "--lowered");
+        CHECK(said.code == PLAIT_OK && strstr(said.out, "NORM,0.1UPDATE,0.1GATHER,") &&
+              strstr(said.out, "GATHER,WAIT\n"));
+    }
+    RUN(&said, "sim", "1f1b", "-p2", "-m2", "--lowered");
+    CHECK_STR(said.out, "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,NORM,STEP\n"
+                        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,NORM,STEP\n");
+    RUN(&said, "sim", "1f1b", "-p2", "-m2", "--memory-bandwidth", "1e9");
+    CHECK(said.code == PLAIT_CONFIG && strstr(said.err, "is for the weights of a model"));
+}
+
 static const struct test_case cases[] = {
     {"one_chunk_of_several_is_warned_of", one_chunk_of_several_is_warned_of},
     {"lists_for_training_are_written_without_a_model",
      lists_for_training_are_written_without_a_model},
+    {"the_end_of_a_step", the_end_of_a_step},
 };
 TEST_MAIN(cases)
