@@ -137,6 +137,8 @@ static const struct broken broken[] = {
      "0F0: it computes with weights of stage 0 that are not whole here; put 0GATHER before it"},
     {SCHED_RULE_WEIGHTS, "0F0,0.2DROP,0.3B0,0.2B0,0.1B0,0.2GATHER,WAIT,NORM,STEP\n",
      "0.2B0: it computes"},
+    {SCHED_RULE_WEIGHTS, "0.2DROP,0F0,0.2GATHER,0.3B0,0.2B0,0.1B0,WAIT,NORM,STEP\n",
+     "0F0: it computes"},
     {SCHED_RULE_WEIGHTS, "0F0,0.1DROP,0.3B0,0.2B0,0.1GATHER,0.1B0,WAIT,NORM,STEP\n",
      "0.3B0: it computes"},
     {SCHED_RULE_WEIGHTS, /* the head may have the embedding's matrix */
