@@ -75,7 +75,8 @@ asan: deps ## the tests under AddressSanitizer and UndefinedBehaviorSanitizer
 # are the longest tests whose threads do what they do in test_law, test_loops and test_run: of
 # schedules and cuts of stages, of keys, of what runs are read from and leave, of judges.
 NO_TSAN = ways|recompute_law|test_split|test_record$$|keys|test_init$$|judge|export|folder$$
-NO_TSAN := $(NO_TSAN)|folder_room|metrics|generate$$|oracle
+NO_TSAN := $(NO_TSAN)|folder_room|metrics|generate$$|oracle|nonfinite_saved|traffic|vlaw|search
+NO_TSAN := $(NO_TSAN)|chunks|reshard
 tsan: deps ## the tests of threads that communicate, under ThreadSanitizer
 	$(call compile,tsan,build-tsan)
 	@$(shell setarch -R true 2>/dev/null && echo setarch -R) \
