@@ -27,10 +27,10 @@ struct exec_stage *exec_stage_held(struct exec *x, int id)
 struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *e,
                                  struct sched_instr in)
 {
-    bool begins = sched_begins_stage(x->sched, in), ends = sched_ends_stage(in);
+    struct stage_range parts;
     ENSURE(in.seg == 0 || x->sched->segments[in.stage] == e->segments->n);
-    return (struct stage_range){ends ? 0 : e->segments->first[in.seg - 1],
-                                begins ? e->stage.parts : e->segments->first[in.seg]};
+    segments_range(e->segments, e->stage.parts, in.seg, &parts.first, &parts.end);
+    return parts;
 }
 
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb)

@@ -40,8 +40,10 @@ void ends_shares(const struct model *m, const struct sched *s, const struct mode
         const struct segments *g = &segments[in.stage];
         struct model_stage own = *st;
         bool again = in.op == SCHED_R;
-        own.first = st->first + g->first[in.seg - 1];
-        own.end = in.seg < g->n ? st->first + g->first[in.seg] : st->end;
+        int first, end;
+        segments_range(g, model_stage_parts(st), in.seg, &first, &end);
+        own.first = st->first + first;
+        own.end = st->first + end;
         double all = model_flops(m, st, again);
         each[i] = all > 0 ? model_flops(m, &own, again) / all : 0;
     }

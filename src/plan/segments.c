@@ -120,6 +120,12 @@ bool segments_summed(const struct model *a, const struct model_split *split, int
     return dp > 1 || (split->tp > 1 && (split->sp || a->kv_heads < split->tp));
 }
 
+void segments_range(const struct segments *s, int layers, int seg, int *first, int *end)
+{
+    *first = seg > 0 ? s->first[seg - 1] : 0;
+    *end = seg > 0 && seg < s->n ? s->first[seg] : layers;
+}
+
 bool segments_begin(const struct segments *s, int layer)
 {
     bool first = layer == 0;

@@ -51,6 +51,8 @@ enum err segments_cut(const struct segments *s, bool redo, bool shared, struct s
  * What is of no block has its own. Errors: ERR_MEMORY. */
 enum err segments_lenders(const struct segments *s, const struct model *a,
                           const struct model_stage *st, int *lender);
+/* The layers of a segment of a stage of so many, all of them for seg 0: *first .. *end - 1. */
+void segments_range(const struct segments *s, int layers, int seg, int *first, int *end);
 /* Is this the first layer of a segment? s NULL: of the stage. */
 bool segments_begin(const struct segments *s, int layer);
 

@@ -233,8 +233,8 @@ static void add_ends(struct walk *w, int stage, const struct store *o)
             moved(w, o->elements * at / w->a->group[GROUP_DP].members);
         if (!sched_op_names_stage(in.op) || in.stage != stage)
             continue;
-        int first = in.seg > 0 ? g->first[in.seg - 1] : 0;
-        int end = in.seg > 0 && in.seg < g->n ? g->first[in.seg] : o->parts;
+        int first, end;
+        segments_range(g, o->parts, in.seg, &first, &end);
         for (int k = 0; k < g->sums; k++)
             if (g->sum[k] >= first && g->sum[k] < end)
                 add_piece(w, in, o, k);

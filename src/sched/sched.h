@@ -69,6 +69,11 @@ static inline bool sched_op_names_microbatch(int op)
 {
     return op < SCHED_REDUCE || op == SCHED_OV;
 }
+/* UPDATE, GATHER, DROP: of the weights of a stage. */
+static inline bool sched_op_moves_weights(int op)
+{
+    return op == SCHED_UPDATE || op == SCHED_GATHER || op == SCHED_DROP;
+}
 /* Does it end what it does for its stage, of which the last segment is the first layers'? */
 static inline bool sched_ends_stage(struct sched_instr in)
 {

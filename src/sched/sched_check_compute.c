@@ -69,8 +69,7 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
     TRY(note_fields(c, rank, i));
     if (in->op == SCHED_OV || !sched_ends_stage(*in))
         return ERR_OK; /* its halves are noted, or its last segment */
-    if (in->op == SCHED_UPDATE || in->op == SCHED_GATHER || in->op == SCHED_DROP ||
-        in->op == SCHED_WAIT)
+    if (sched_op_moves_weights(in->op) || in->op == SCHED_WAIT)
         return ERR_OK; /* V9, V10 and V13 look at them */
     uint32_t *slot = slot_of(c, rank, in);
     if (!slot)

@@ -63,8 +63,7 @@ static enum err take(struct segments *k, int64_t i)
 {
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
-    bool weights = in.op == SCHED_UPDATE || in.op == SCHED_GATHER || in.op == SCHED_DROP;
-    bool beside = weights || in.op == SCHED_REDUCE;
+    bool beside = sched_op_moves_weights(in.op) || in.op == SCHED_REDUCE;
     bool may = makes_weights(in) || in.op == SCHED_R || beside;
     if (in.seg != 0 && (s->replicas > 1 || !may))
         return sched_broken(k->c, k->rank, i,

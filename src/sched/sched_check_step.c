@@ -36,7 +36,7 @@ static enum err take(struct steps *k, int64_t i)
 {
     int op = k->c->s->instr[i].op;
     bool updates = op == SCHED_STEP || op == SCHED_UPDATE;
-    bool behind = updates || op == SCHED_GATHER || op == SCHED_DROP || op == SCHED_WAIT;
+    bool behind = updates || sched_op_moves_weights(op) || op == SCHED_WAIT;
     if (updates && !k->norm)
         return sched_broken(k->c, k->rank, i,
                             "weights are updated with the norm of all gradients; "

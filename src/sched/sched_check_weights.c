@@ -95,7 +95,7 @@ static enum err take(struct weights *k, int64_t i)
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
     k->waited = in.op == SCHED_WAIT ? i : k->waited;
-    if (in.op == SCHED_UPDATE || in.op == SCHED_GATHER || in.op == SCHED_DROP)
+    if (sched_op_moves_weights(in.op))
         return change(k, i);
     if (in.op >= SCHED_COMPUTE_OPS)
         return ERR_OK;

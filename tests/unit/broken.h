@@ -21,6 +21,22 @@ static inline enum err parse(const char *text, struct sched *out)
     return sched_parse("test", text, (int64_t)strlen(text), out);
 }
 
+/* It is this text, which is read back to the same instructions. */
+static inline void check_reads_back(const struct sched *s, const char *want)
+{
+    struct sched again;
+    struct text t = {0};
+    sched_print(s, &t);
+    CHECK_STR(t.s, want);
+    text_free(&t);
+    CHECK_OK(parse(want, &again));
+    CHECK_INT(again.begin[again.p], s->begin[s->p]);
+    CHECK(memcmp(again.instr, s->instr, (size_t)s->begin[s->p] * sizeof *s->instr) == 0);
+    for (int stage = 0; stage < s->stages; stage++)
+        CHECK_INT(again.segments[stage], s->segments[stage]);
+    sched_free(&again);
+}
+
 static inline void check_broken(const struct broken *broken, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
