@@ -2,7 +2,7 @@
  *
  * What other programs call the options of a verb: llama.cpp, llama2.c, vLLM, transformers-cli,
  * nanoGPT, torchtitan, Megatron-LM. Keys that such an option means are not here, for the
- * configuration's table of names has them (src/run/options_alias.c).
+ * configuration's table of names has them (src/config/options_alias.c).
  */
 #include "cmd_names.h"
 

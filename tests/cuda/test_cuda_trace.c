@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "device/device.h"
-#include "run/trace.h"
+#include "folder/trace.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>

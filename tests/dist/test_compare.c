@@ -6,7 +6,7 @@
 #include "folder.h"
 
 #include "base/mem.h"
-#include "run/compare.h"
+#include "study/compare.h"
 
 #include <cjson/cJSON.h>
 #include <stdlib.h>

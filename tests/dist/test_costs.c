@@ -6,7 +6,7 @@
 #include "folder.h"
 
 #include "base/mem.h"
-#include "run/setup.h"
+#include "setup/setup.h"
 #include "sim/sim.h"
 
 #include <limits.h>

@@ -9,7 +9,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "run/folder.h"
+#include "folder/folder.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -7,7 +7,7 @@
 
 #include "base/fs_sys.h"
 #include "base/text.h"
-#include "run/options.h"
+#include "config/options.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -7,7 +7,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "run/model_folder.h"
+#include "folder/model_folder.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
-#include "run/generate.h"
+#include "generate/generate.h"
 
 #include <math.h>
 #include <unistd.h>

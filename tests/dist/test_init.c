@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "ckpt/weights.h"
 #include "data/data_file.h"
-#include "run/load.h"
+#include "train/load.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "base/fs.h"
 #include "exec/exec.h"
-#include "run/setup.h"
+#include "setup/setup.h"
 
 #include <pthread.h>
 #include <signal.h>

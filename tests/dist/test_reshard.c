@@ -12,8 +12,8 @@
 #include "left.h"
 
 #include "base/fs.h"
-#include "run/options.h"
-#include "run/setup.h"
+#include "config/options.h"
+#include "setup/setup.h"
 
 #include <stdlib.h>
 

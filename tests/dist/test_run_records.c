@@ -7,7 +7,7 @@
 #include "saved.h"
 
 #include "base/fs.h"
-#include "run/record.h"
+#include "folder/record.h"
 
 #include <errno.h>
 #include <fcntl.h>

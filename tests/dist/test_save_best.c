@@ -9,7 +9,7 @@
 #include "base/fs_sys.h"
 #include "base/mem.h"
 #include "ckpt/state.h"
-#include "run/folder.h"
+#include "folder/folder.h"
 
 #include <errno.h>
 #include <stdlib.h>

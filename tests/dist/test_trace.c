@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "run/trace.h"
+#include "folder/trace.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  */
 #include "endings.h"
 
-#include "run/trace.h"
+#include "folder/trace.h"
 
 #include <signal.h>
 #include <sys/stat.h>

@@ -8,7 +8,7 @@
 
 #include "base/fs.h"
 #include "comm/comm.h"
-#include "run/handshake.h"
+#include "train/handshake.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>

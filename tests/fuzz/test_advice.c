@@ -13,7 +13,7 @@
 #include "draw_config.h"
 
 #include "base/text.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "sched/sched.h"
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 
 #include "base/fs.h"
 #include "base/mem.h"
-#include "run/options.h"
+#include "config/options.h"
 #include <ftw.h>
 #include <unistd.h>
 
@@ -138,7 +138,7 @@ static void recipe_names_every_place(void)
         CHECK_INT(nftw(path, look_at, 16, FTW_PHYS), 0);
     }
     CHECK(complete >= 4); /* options.c, configuration.md, keys.txt, draw_config.c */
-    for (const char *at = text; (at = strstr(at, "`src/run/")) != NULL; at++) {
+    for (const char *at = text; (at = strstr(at, "`src/")) != NULL; at++) {
         snprintf(path, sizeof path, "%s/%.*s", PLAIT_SOURCE_DIR, (int)strcspn(at + 1, "`"), at + 1);
         test_check(access(path, R_OK) == 0, __FILE__, __LINE__, "%s is not there", path);
     }

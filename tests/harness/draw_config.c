@@ -7,7 +7,7 @@
 #include "draw_config.h"
 
 #include "base/fs.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "sched/sched.h"
 #include <unistd.h>
 

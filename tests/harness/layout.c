@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The step is put together from the same parts as src/run/, so that a test can look inside. Ranks
- * are threads and write their boxes of each parameter into shared global arrays; copies that do not
- * count are compared with what the counting rank wrote.
+ * The step is put together from the same parts as src/setup and src/train, so that a test can look
+ * inside. Ranks are threads and write their boxes of each parameter into shared global arrays;
+ * copies that do not count are compared with what the counting rank wrote.
  */
 #include "layout.h"
 
@@ -10,7 +10,7 @@
 #include "exec/exec.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
-#include "run/env.h"
+#include "config/env.h"
 #include "sched/sched.h"
 #include "plan/memory.h"
 #include "plan/segments.h"
@@ -360,7 +360,7 @@ static enum err give_results(struct rank *k, const struct memory *plan)
     return ERR_OK;
 }
 
-/* As run/setup.c does. */
+/* As setup/setup.c does. */
 static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
     struct traffic_args t = {

@@ -38,7 +38,7 @@ TRAIN, VALID = (1, 75), (2, 46)
 EMBED, ATTN, MLP = 0, 1, 2      # parts, in the order of a model
 PROBS, OUTPUT = 0, 1            # places of dropout in a part
 
-# What src/run/options.c says when a key is not set; the runs set what they change.
+# What src/config/options.c says when a key is not set; the runs set what they change.
 DEFAULTS = {
     "model.kind": "gpt", "model.layers": 2, "model.hidden": 12, "model.heads": 2,
     "model.kv_heads": 0, "model.head_dim": 0, "model.ffn": 0, "model.vocab": 257, "model.seq": 8,

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "data/data.h"
 #include "data/data_file.h"
-#include "run/check.h"
+#include "check/check.h"
 #include "test.h"
 #include <stdio.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "base/fs.h"
 #include "base/mem.h"
-#include "run/bench.h"
+#include "study/bench.h"
 #include "test.h"
 
 #include <cjson/cJSON.h>

@@ -3,7 +3,7 @@
  * Figures of `plait bench` by hand: what calls of known lengths make of a step, what a link
  * carries, and the ceilings of a device whose calls take a time that is given.
  */
-#include "run/bench.h"
+#include "study/bench.h"
 #include "program.h"
 #include "test.h"
 

@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "plait.h"
-#include "run/advice.h"
+#include "check/advice.h"
 #include <stdlib.h>
 #include <time.h>
 

@@ -4,7 +4,7 @@
  * given, as a page, as JSON and as a file of costs. That the times of a trace are found is shown by
  * tests/dist/test_compare.c.
  */
-#include "run/compare.h"
+#include "study/compare.h"
 #include "test.h"
 
 #include "base/mem.h"

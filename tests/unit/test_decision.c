@@ -3,10 +3,10 @@
  * What a plan decides: the number, why, whether the start-up table tells it, and that what is
  * opened goes by it.
  */
-#include "run/decision.h"
+#include "setup/decision.h"
 
 #include "exec/exec.h"
-#include "run/setup.h"
+#include "setup/setup.h"
 #include "test.h"
 
 enum { WORDS = 5 };

@@ -3,9 +3,9 @@
  * The words of the environment: what each becomes, what is said of one that is none, and to whom;
  * and that options hold what was read, whatever is set afterwards.
  */
-#include "run/env.h"
+#include "config/env.h"
 
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,7 @@
  * How tokens are drawn, by hand: weights of 1 to 4 are drawn in those shares at temperature 1, in
  * their squares at a half and in their roots at 2, and the likeliest k of them among themselves.
  */
-#include "run/generate.h"
+#include "generate/generate.h"
 #include "test.h"
 
 #include <math.h>

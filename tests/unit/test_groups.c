@@ -6,7 +6,7 @@
 #include "plan/groups.h"
 
 #include "base/mem.h"
-#include "run/setup.h"
+#include "setup/setup.h"
 #include "test.h"
 
 enum { RANKS = 64 };

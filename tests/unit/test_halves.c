@@ -3,8 +3,8 @@
  * When stages end within a layer: with one stage a rank alike for every schedule, with several only
  * where the step is shorter by it; and an answer in time where there are many.
  */
-#include "run/options.h"
-#include "run/setup.h"
+#include "config/options.h"
+#include "setup/setup.h"
 #include "test.h"
 
 #include <stdio.h>

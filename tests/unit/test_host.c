@@ -4,12 +4,12 @@
  * between silence, a warning and a refusal, and folders like those of the kernel, of cgroup 1 and
  * 2. Nothing here takes the memory that it speaks of.
  */
-#include "run/host.h"
+#include "setup/host.h"
 
 #include "base/fs.h"
 #include "comm/comm.h"
 #include "plait.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * example files, keys that wait for others, names of other programs. What is derived from options:
  * test_options_derived.c.
  */
-#include "run/options.h"
-#include "run/options_alias.h"
+#include "config/options.h"
+#include "config/options_alias.h"
 
 #include "base/fs.h"
 #include "base/mem.h"

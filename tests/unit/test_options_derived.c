@@ -3,11 +3,11 @@
  * What follows from options: sizes for which 0 stands, microbatches, types, threads, overlap
  * with GEMMs, recorded steps; and what the machine says of itself.
  */
-#include "run/options.h"
+#include "config/options.h"
 
 #include "base/cores.h"
 #include "base/mem.h"
-#include "run/machine.h"
+#include "config/machine.h"
 #include "test.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * with what to do instead; none is answered with the page of all keys, or with a key that another
  * one of them means. Values likewise.
  */
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 
 struct pair { const char *theirs, *says; };

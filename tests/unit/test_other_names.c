@@ -7,7 +7,7 @@
 #include "cmd_names.h"
 #include "plait.h"
 #include "program.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 
 static struct outcome said;

@@ -6,7 +6,7 @@
 #include "base/fs.h"
 #include "plait.h"
 #include "program.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * a check.
  */
 #include "plait.h"
-#include "run/setup.h"
+#include "setup/setup.h"
 #include "test.h"
 
 #include <cJSON.h>

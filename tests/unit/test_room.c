@@ -3,11 +3,11 @@
  * The memory plan held against a device of so many bytes, and against GPUs that do not reach each
  * other.
  */
-#include "run/room.h"
+#include "setup/room.h"
 
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "run/options.h"
+#include "config/options.h"
 #include "test.h"
 
 /* A llama on two pipeline ranks; the first has the embedding, the second the head. */

@@ -7,8 +7,8 @@
 #include "sim/sim.h"
 
 #include "base/mem.h"
-#include "run/options.h"
-#include "run/setup.h"
+#include "config/options.h"
+#include "setup/setup.h"
 #include "test.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * What is said of simulated steps, by hand: every figure of the table and of the JSON of one, of
  * the line of a comparison, and what a configured model gives the clock.
  */
-#include "run/play.h"
+#include "study/play.h"
 #include "timed.h"
 #include "test.h"
 

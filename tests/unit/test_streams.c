@@ -7,7 +7,7 @@
 #include "folder.h"
 
 #include "base/fs.h"
-#include "run/trace.h"
+#include "folder/trace.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

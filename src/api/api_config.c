@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chapter "configuration" of plait.h: the options behind an opaque object, and what every chapter
+ * shares: the message of the last error and the release of strings. An enum err is an enum
+ * plait_code by value; the static assertions below hold the two lists together.
+ */
+#include "api/api.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "check/check.h"
+#include "folder/init.h"
+#include "setup/plan_json.h"
+#include <string.h>
+
+_Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&
+                   (int)PLAIT_MISMATCH == (int)ERR_MISMATCH && (int)PLAIT_DATA == (int)ERR_DATA &&
+                   (int)PLAIT_TOKEN == (int)ERR_TOKEN &&
+                   (int)PLAIT_CHECKPOINT == (int)ERR_CHECKPOINT &&
+                   (int)PLAIT_LAYOUT == (int)ERR_LAYOUT && (int)PLAIT_LOCKED == (int)ERR_LOCKED,
+               "codes differ");
+_Static_assert((int)PLAIT_STORAGE == (int)ERR_STORAGE &&
+                   (int)PLAIT_NONFINITE == (int)ERR_NONFINITE && (int)PLAIT_HANG == (int)ERR_HANG &&
+                   (int)PLAIT_PEER == (int)ERR_PEER && (int)PLAIT_MEMORY == (int)ERR_MEMORY &&
+                   (int)PLAIT_INTERNAL == (int)ERR_INTERNAL &&
+                   (int)PLAIT_STOPPED == (int)ERR_STOPPED,
+               "codes differ");
+
+const char *plait_error(void)
+{
+    return err_text();
+}
+
+int plait_say(int code, const char *text, void (*say)(const char *text))
+{
+    return (int)comm_report_error((enum err)code, text, say);
+}
+
+int plait_is_first(void)
+{
+    return comm_launch_first();
+}
+
+const char *plait_error_trail(void)
+{
+    return err_trace();
+}
+
+void plait_free(void *p)
+{
+    mem_free(p);
+}
+
+enum err api_take(const char *name, const void *given, void *mine, size_t have)
+{
+    size_t size;
+    memcpy(&size, given, sizeof size);
+    if (size < sizeof size || size > have)
+        FAIL(ERR_CONFIG, "struct %s has size %zu, this library's has %zu bytes; set size to "
+                         "sizeof, and build with this library's plait.h", name, size, have);
+    memset(mine, 0, have);
+    memcpy(mine, given, size);
+    return ERR_OK;
+}
+
+int plait_config_new(struct plait_config **out)
+{
+    struct plait_config *c;
+    enum err err = mem_new(1, sizeof *c, "a configuration", &c);
+    if (err != ERR_OK)
+        return (int)err;
+    err = options_fresh(&c->options);
+    if (err != ERR_OK) {
+        mem_free(c);
+        return (int)err;
+    }
+    *out = c;
+    return PLAIT_OK;
+}
+
+void plait_config_free(struct plait_config *c)
+{
+    mem_free(c);
+}
+
+/* A folder instead of a file in it. */
+static enum err not_a_folder(const char *path)
+{
+    char *yaml, *json = NULL;
+    TRY(fs_join(path, "config.yaml", &yaml));
+    enum err err = fs_join(path, "config.json", &json);
+    if (err == ERR_OK && fs_named(yaml))
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "config: %s is the folder of a run; did you mean %s", path, yaml);
+    else if (err == ERR_OK && fs_named(json))
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "config: %s is the folder of a model, which `plait generate` reads; name a "
+                      "YAML file of keys", path);
+    mem_free(yaml);
+    mem_free(json);
+    return err;
+}
+
+int plait_config_read(struct plait_config *c, const char *path)
+{
+    enum err err = not_a_folder(path);
+    if (err == ERR_OK)
+        err = conf_read_file(&options_table, &c->options, path);
+    options_tidy(&c->options);
+    if (err == ERR_OK && strlen(path) < sizeof c->options.source)
+        memcpy(c->options.source, path, strlen(path) + 1);
+    return (int)err;
+}
+
+int plait_config_set(struct plait_config *c, const char *key_equals_value)
+{
+    enum err err = conf_set(&options_table, &c->options, key_equals_value);
+    options_tidy(&c->options);
+    return (int)err;
+}
+
+int plait_config_get(const struct plait_config *c, const char *key, char **out)
+{
+    struct text t = {0};
+    enum err err = conf_get(&options_table, &c->options, key, &t);
+    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+}
+
+int plait_config_print(const struct plait_config *c, char **out)
+{
+    struct text t = {0};
+    struct options o = c->options;
+    enum err err = init_take(&o);
+    if (err != ERR_OK)
+        return (int)err;
+    conf_print(&options_table, &o, &t);
+    return (int)text_done(&t, out);
+}
+
+static const char markdown_head[] =
+    "# Configuration\n"
+    "\n"
+    "<!-- Made by `plait help config --markdown`; do not edit. -->\n"
+    "\n"
+    "A run is described by the keys below. They are taken, in this order, from the defaults,\n"
+    "from a YAML file, and from `key=value` words of the command line; later ones win. A file\n"
+    "has two levels, the group and below it the key:\n"
+    "\n"
+    "```yaml\n"
+    "model:\n"
+    "  layers: 12\n"
+    "parallel:\n"
+    "  pp: 2\n"
+    "```\n"
+    "\n"
+    "The same on the command line is `model.layers=12 parallel.pp=2`. A list is\n"
+    "`[a, b]`, in a file also an element a line behind dashes, on the command line also\n"
+    "`key=a,b`; an element with a comma, a bracket or a quote stands in quotes, and `[]` has\n"
+    "none. At most 256 elements of together 4096 bytes, each with one for its end, are kept.\n"
+    "Anchors, aliases, tags and several documents are refused, and so are unknown keys and\n"
+    "keys given twice; a key by its name in another program is answered with the one here.\n"
+    "Numbers are decimal and read as they are or refused; a whole one may be written 1e3.\n"
+    "Paths are taken as they are; `~` at the beginning of one, which only a shell makes a\n"
+    "home folder of, is refused.\n"
+    "`plait check FILE` says, without a device and in well under a second, what a\n"
+    "configuration will do and how many bytes each rank takes, or which key stands against\n"
+    "it. It looks at no GPU: hold the bytes against what yours has. A run refuses before its\n"
+    "first step what does not fit (code 22), and fewer GPUs than ranks (code 10). With\n"
+    "`--yaml` it prints the configuration instead, all keys with defaults and words taken in,\n"
+    "as a file.\n"
+    "\n";
+
+int plait_config_help(const char *format, char **out)
+{
+    struct text t = {0};
+    if (strcmp(format, "markdown") == 0) {
+        text_add(&t, "%s", markdown_head);
+        conf_markdown(&options_table, &t);
+    } else if (strcmp(format, "text") == 0) {
+        conf_help(&options_table, &t);
+    } else {
+        return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "help: there is no format \"%.40s\"; "
+                            "use text or markdown", format);
+    }
+    return (int)text_done(&t, out);
+}
+
+int plait_config_explain(const char *word, char **out)
+{
+    struct text t = {0};
+    enum err err = conf_explain(&options_table, word, &t);
+    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+}
+
+const char *plait_config_nearest(const char *word)
+{
+    return conf_nearest(&options_table, word);
+}
+
+/* json: the plan; else the report. */
+static enum err check(const struct plait_config *c, int ranks, bool json, struct text *out)
+{
+    struct options o = c->options;
+    struct setup plan = {0};
+    if (ranks < 0)
+        FAIL(ERR_CONFIG, "%d ranks cannot be started; use 0 for as many as the layout needs",
+             ranks);
+    TRY(init_take(&o));
+    if (!json)
+        return run_check(&o, ranks, CHECK_PLAN, out, NULL);
+    enum err err = run_check(&o, ranks, CHECK_PLAN, NULL, &plan);
+    if (err == ERR_OK)
+        err = plan_json(&plan, out);
+    setup_free(&plan);
+    return err;
+}
+
+int plait_config_check(const struct plait_config *c, int ranks, char **report)
+{
+    struct text t = {0};
+    enum err err = check(c, ranks, false, report ? &t : NULL);
+    if (err == ERR_OK && report)
+        err = text_done(&t, report);
+    text_free(&t);
+    return (int)err;
+}
+
+int plait_config_plan(const struct plait_config *c, int ranks, char **json)
+{
+    struct text t = {0};
+    enum err err = check(c, ranks, true, &t);
+    if (err == ERR_OK)
+        err = text_done(&t, json);
+    text_free(&t);
+    return (int)err;
+}

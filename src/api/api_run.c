@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chapters "training", "truth", "measurement", "generation" and "export" of plait.h.
+ */
+#include "api/api.h"
+
+#include "comm/comm.h"
+#include "study/bench.h"
+#include "study/compare.h"
+#include "generate/export.h"
+#include "folder/files.h"
+#include "generate/generate.h"
+#include "folder/init.h"
+#include "api/runs.h"
+#include "train/train.h"
+#include "train/world.h"
+
+struct train_call {
+    struct options o;
+    struct plait_train call;
+};
+
+static enum err train(void *arg)
+{
+    struct train_call *t = arg;
+    TRY(init_take(&t->o));
+    return run_train(&t->o, &t->call);
+}
+
+int plait_train(const struct plait_config *c, const struct plait_train *a)
+{
+    struct train_call t = {.o = c->options};
+    enum err err = api_take("plait_train", a, &t.call, sizeof t.call);
+    return (int)(err == ERR_OK ? world_alone(&t.o, train, &t) : err);
+}
+
+int plait_bench(const struct plait_config *c, const struct plait_bench *a)
+{
+    struct plait_bench mine;
+    struct options o = c->options;
+    enum err err = api_take("plait_bench", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = init_take(&o);
+    return (int)(err == ERR_OK ? run_bench(&o, &mine) : err);
+}
+
+/* A call that ends so gives its page away, or loses it with its error. */
+static int hand_out(enum err err, struct text *page, char **out)
+{
+    if (err == ERR_OK)
+        err = text_done(page, out);
+    text_free(page);
+    return (int)err;
+}
+
+int plait_compare(const struct plait_compare *a, char **out)
+{
+    struct plait_compare mine;
+    struct text page = {0};
+    enum err err = api_take("plait_compare", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_compare(&mine, &page);
+    return hand_out(err, &page, out);
+}
+
+/* What the folder says, the caller's words over it, one data rank. How ranks communicate is not of
+ * the weights: processes of a launcher by MPI, otherwise threads. */
+static enum err open_folder(const struct plait_generate *a, struct model_folder *f)
+{
+    TRY(model_folder_open(f, a->run));
+    TRY(files_apart_folder("generate", a->logits, a->run, &f->options));
+    f->options.train.transport =
+        comm_mpi_launched_size() > 1 && comm_built(COMM_MPI) ? COMM_MPI : COMM_THREAD;
+    for (int i = 0; i < a->sets; i++)
+        TRY(conf_set(&options_table, &f->options, a->set[i]));
+    f->options.parallel.dp = 1; /* copies of the model write the same text */
+    return ERR_OK;
+}
+
+struct generate_call {
+    struct model_folder folder;
+    struct plait_generate call;
+};
+
+static enum err generate(void *arg)
+{
+    const struct generate_call *g = arg;
+    return run_generate(&g->folder, &g->call);
+}
+
+int plait_generate(const struct plait_generate *a)
+{
+    struct generate_call g;
+    enum err err = api_take("plait_generate", a, &g.call, sizeof g.call);
+    if (err == ERR_OK)
+        err = open_folder(&g.call, &g.folder);
+    return (int)(err == ERR_OK ? world_alone(&g.folder.options, generate, &g) : err);
+}
+
+int plait_export(const struct plait_export *a, char **out)
+{
+    struct plait_export mine;
+    struct text page = {0};
+    enum err err = api_take("plait_export", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_export(&mine, &page);
+    return hand_out(err, &page, out);
+}
+
+int plait_runs(const struct plait_runs *a, char **out)
+{
+    struct plait_runs mine;
+    struct text page = {0};
+    enum err err = api_take("plait_runs", a, &mine, sizeof mine);
+    if (err == ERR_OK)
+        err = run_runs(&mine, &page);
+    return hand_out(err, &page, out);
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The runs in a folder, and what came of each: by the lock whether it lives, by run.json how it
+ * ended, by metrics.jsonl and the folders of checkpoints how far it came. Of a lock of another host
+ * it cannot be said whether its run lives. All of it may be damaged, cut while it is read, or no
+ * file at all: what is wrong with one run is said, and the next is
+ * looked at. Metrics are read in pieces, since a map would end the process where a file is cut.
+ */
+#include "api/runs.h"
+
+#include "base/fs_sys.h"
+#include "base/mem.h"
+#include "ckpt/state.h"
+#include "folder/folder.h"
+#include "folder/metrics_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { PIECE = 1 << 20 };
+static const int64_t metrics_max = (int64_t)1 << 32;
+
+enum state { RUNNING, UNSEEN, ENDED, STOPPED, FAILED, KILLED, UNKNOWN };
+static const char *const state_name[] = {"running", "not ended", "ended", "stopped", "failed",
+                                         "killed", "?"};
+
+struct run {
+    char *name, *dir; /* owned */
+    enum state state;
+    enum folder_life life;
+    struct folder_owner owner; /* of its lock, as far as it is known */
+    int64_t step, steps, newest, bytes; /* -1: not known, or none */
+    int checkpoints;
+    double loss, best; /* NaN: none */
+    char when[LOG_TIME];
+    struct text wrong;
+};
+
+static void add_wrong(struct run *r)
+{
+    text_add(&r->wrong, "%s%s", r->wrong.len ? "; " : "", err_bare(err_text()));
+}
+
+/* ---- one run ---- */
+
+static void take_lines(struct run *r, const char **at, const char *end)
+{
+    for (struct metrics_line l; metrics_next(at, end, &l);) {
+        if (l.step < 1)
+            continue;
+        if (l.valid && isfinite(l.loss) && !(l.loss >= r->best))
+            r->best = l.loss;
+        if (!l.valid) {
+            r->step = l.step;
+            r->loss = l.loss;
+        }
+    }
+}
+
+/* A line that is longer than a piece is none of ours. */
+static enum err read_lines(struct run *r, const struct fs_reader *f, char *piece)
+{
+    int64_t held = 0;
+    for (int64_t from = 0; from < f->size;) {
+        int64_t n = num_min(PIECE - held, f->size - from);
+        const char *at = piece;
+        TRY(fs_reader_get(f, from, n, piece + held));
+        from += n;
+        held += n;
+        take_lines(r, &at, piece + held);
+        int64_t left = held - (at - piece);
+        held = left < PIECE ? left : 0;
+        memmove(piece, at, (size_t)held);
+    }
+    return ERR_OK;
+}
+
+static enum err read_metrics(struct run *r, const char *path)
+{
+    struct fs_reader f = {0};
+    char *piece = NULL;
+    TRY(fs_reader_open(&f, path, ERR_DATA));
+    enum err err = ERR_OK;
+    if (f.size > metrics_max)
+        err = err_set(ERR_DATA, __FILE__, __LINE__, "%s has %lld bytes, at most %lld are read",
+                      path, (long long)f.size, (long long)metrics_max);
+    if (err == ERR_OK)
+        err = mem_new(PIECE, 1, "a piece of metrics", &piece);
+    if (err == ERR_OK)
+        err = read_lines(r, &f, piece);
+    mem_free(piece);
+    fs_reader_close(&f);
+    return err;
+}
+
+/* Of the files in a checkpoint's folder, which may go meanwhile. */
+static enum err add_bytes(const char *dir, int64_t *sum)
+{
+    struct fs_folder d;
+    enum err err = ERR_OK;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
+        struct stat st;
+        char *path;
+        err = fs_join(dir, name, &path);
+        if (err != ERR_OK)
+            break;
+        if (fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode))
+            *sum += st.st_size;
+        mem_free(path);
+    }
+    fs_folder_close(&d);
+    return err;
+}
+
+static enum err read_checkpoints(struct run *r)
+{
+    struct state_found *found;
+    int n;
+    enum err err = ERR_OK;
+    TRY(state_list(r->dir, &found, &n));
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        char *dir;
+        if (!found[i].whole)
+            continue;
+        err = state_dir(r->dir, found[i].step, &dir);
+        if (err != ERR_OK)
+            break;
+        r->newest = r->checkpoints++ == 0 ? found[i].step : r->newest;
+        err = add_bytes(dir, &r->bytes);
+        mem_free(dir);
+    }
+    mem_free(found);
+    return err;
+}
+
+/* What the last start's end says of the run. */
+static enum state state_of(const struct record_start *s)
+{
+    return s->code < 0             ? KILLED
+           : s->code == 0          ? ENDED
+           : s->code == ERR_STOPPED ? STOPPED
+                                    : FAILED;
+}
+
+/* By the last start, where the lock does not say more: it is held, or left. What left a lock that
+ * says nothing here has ended if the record has the end of a start behind it. */
+static enum err read_record(struct run *r, const char *path)
+{
+    struct record all;
+    TRY(record_read(path, &all));
+    const struct record_start *s = &all.start[all.n - 1];
+    memcpy(r->when, s->end[0] ? s->end : s->start, sizeof r->when);
+    bool ended = s->code >= 0 && strcmp(s->start, r->owner.since) >= 0;
+    if (r->life == FOLDER_FREE || (ended && r->life >= FOLDER_UNSEEN))
+        r->state = state_of(s);
+    record_free(&all);
+    return ERR_OK;
+}
+
+static enum err read_config(struct run *r, const char *path)
+{
+    struct options o;
+    (void)path;
+    TRY(options_read_run(r->dir, &o));
+    r->steps = o.train.steps;
+    return ERR_OK;
+}
+
+static enum err read_lock(struct run *r, const char *path)
+{
+    static const enum state state[] = {[FOLDER_FREE] = UNKNOWN, [FOLDER_LIVES] = RUNNING,
+                                       [FOLDER_DIED] = KILLED, [FOLDER_UNSEEN] = UNSEEN,
+                                       [FOLDER_FOREIGN] = UNKNOWN};
+    struct fs_lock_found found;
+    fs_lock_look(path, &found);
+    r->life = folder_life(&found, &r->owner);
+    r->state = state[r->life];
+    if (r->life == FOLDER_FOREIGN)
+        FAIL(ERR_LOCKED, "%s cannot be read, or no run made it", path);
+    return ERR_OK;
+}
+
+/* What a run's folder has, in the order in which it is asked. */
+static const struct {
+    const char *name;
+    enum err (*read)(struct run *r, const char *path);
+} part[] = {{"plait.lock", read_lock},
+            {"run.json", read_record},
+            {"config.yaml", read_config},
+            {"metrics.jsonl", read_metrics}};
+enum { PARTS = sizeof part / sizeof *part };
+
+/* *is: it is a run's: one of these is there. */
+static enum err look(struct run *r, bool *is)
+{
+    *is = false;
+    for (int i = 0; i < PARTS; i++) {
+        char *path;
+        TRY(fs_join(r->dir, part[i].name, &path));
+        bool there = fs_named(path);
+        enum err err = there ? part[i].read(r, path) : ERR_OK;
+        *is = *is || there;
+        mem_free(path);
+        if (err == ERR_MEMORY)
+            return err;
+        if (err != ERR_OK)
+            add_wrong(r);
+    }
+    enum err err = *is ? read_checkpoints(r) : ERR_OK;
+    if (err == ERR_MEMORY)
+        return err;
+    if (err != ERR_OK)
+        add_wrong(r);
+    return r->wrong.err;
+}
+
+/* ---- all of them ---- */
+
+struct runs { struct run *run; int n; }; /* owned */
+
+static void free_run(struct run *r)
+{
+    mem_free(r->name);
+    mem_free(r->dir);
+    text_free(&r->wrong);
+}
+
+/* Adds it, if it is one. dir is taken over. */
+static enum err add(struct runs *all, char *dir, const char *name)
+{
+    struct run r = {.dir = dir, .state = UNKNOWN, .step = -1, .steps = -1, .newest = -1,
+                    .loss = NAN, .best = NAN};
+    struct text shown = {0};
+    bool is = false;
+    text_add_printable(&shown, name);
+    enum err err = text_done(&shown, &r.name);
+    if (err == ERR_OK)
+        err = look(&r, &is);
+    if (err == ERR_OK && is)
+        err = mem_grow(all->n, all->n + 1, sizeof r, "the runs of a folder", &all->run);
+    if (err == ERR_OK && is)
+        all->run[all->n++] = r;
+    else
+        free_run(&r);
+    return err;
+}
+
+static enum err find(const char *dir, struct runs *all)
+{
+    struct fs_folder d;
+    char *path, why[FS_REASON];
+    if (!fs_folder_open(&d, dir))
+        FAIL(ERR_CONFIG, "runs: %s cannot be read: %s; name a folder that has runs", dir,
+             fs_reason(errno, why));
+    enum err err = mem_string(dir, &path);
+    if (err == ERR_OK)
+        err = add(all, path, ".");
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
+        struct stat st;
+        err = fs_join(dir, name, &path);
+        if (err != ERR_OK)
+            break;
+        if (fs_sys_stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            err = add(all, path, name);
+        else
+            mem_free(path);
+    }
+    fs_folder_close(&d);
+    return err;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct run *)a)->name, ((const struct run *)b)->name);
+}
+
+/* ---- answers ---- */
+
+enum { COLUMNS = 7, CELL = 96 };
+static const char *const head[COLUMNS] = {"run", "state", "step", "loss", "best valid",
+                                          "checkpoints", "when"};
+
+static void fill(const struct run *r, char cell[COLUMNS][CELL])
+{
+    char size[32], of[32] = "";
+    for (int i = 0; i < COLUMNS; i++)
+        snprintf(cell[i], CELL, "-");
+    snprintf(cell[0], CELL, "%.40s", r->name);
+    snprintf(cell[1], CELL, "%s%s%s", state_name[r->state], r->state == UNSEEN ? ", on " : "",
+             r->state == UNSEEN ? r->owner.host : "");
+    if (r->steps >= 0)
+        snprintf(of, sizeof of, "/%lld", (long long)r->steps);
+    if (r->step >= 0)
+        snprintf(cell[2], CELL, "%lld%s", (long long)r->step, of);
+    if (isfinite(r->loss))
+        snprintf(cell[3], CELL, "%.4f", r->loss);
+    if (isfinite(r->best))
+        snprintf(cell[4], CELL, "%.4f", r->best);
+    if (r->checkpoints > 0)
+        snprintf(cell[5], CELL, "%d to step %lld, %s", r->checkpoints, (long long)r->newest,
+                 text_bytes(r->bytes, size));
+    if (r->when[0])
+        snprintf(cell[6], CELL, "%s", r->when);
+}
+
+static void add_table(const char *dir, const struct runs *all, struct text *out)
+{
+    char cell[COLUMNS][CELL];
+    int width[COLUMNS] = {0};
+    if (all->n == 0)
+        text_add(out, "no run in %s\n", dir);
+    for (int i = -1; all->n > 0 && i < 2 * all->n + 1; i++) { /* widths, then lines */
+        bool measures = i < all->n;
+        int at = measures ? i : i - all->n - 1;
+        if (at >= 0)
+            fill(&all->run[at], cell);
+        for (int c = 0; c < COLUMNS; c++) {
+            const char *word = at < 0 ? head[c] : cell[c];
+            width[c] = (int)num_max(width[c], (int64_t)strlen(word));
+            if (!measures && c + 1 < COLUMNS)
+                text_add(out, "%-*s  ", width[c], word);
+            else if (!measures)
+                text_add(out, "%s\n", word);
+        }
+    }
+    for (int i = 0; i < all->n; i++)
+        if (all->run[i].wrong.len > 0)
+            text_add(out, "%s: %s\n", all->run[i].name, all->run[i].wrong.s);
+}
+
+static void add_int(struct text *out, const char *name, int64_t v)
+{
+    if (v >= 0)
+        text_add(out, ", \"%s\": %lld", name, (long long)v);
+    else
+        text_add(out, ", \"%s\": null", name);
+}
+
+static void add_word(struct text *out, const char *name, const char *word)
+{
+    text_add(out, ", \"%s\": ", name);
+    if (word && word[0])
+        text_add_json(out, word);
+    else
+        text_add(out, "null");
+}
+
+static void add_json(const struct runs *all, struct text *out)
+{
+    char number[32];
+    text_add(out, "[");
+    for (int i = 0; i < all->n; i++) {
+        const struct run *r = &all->run[i];
+        text_add(out, "%s\n{\"run\": ", i ? "," : "");
+        text_add_json(out, r->name);
+        add_word(out, "state", r->state == UNKNOWN ? NULL : state_name[r->state]);
+        add_word(out, "host", r->owner.host);
+        add_int(out, "step", r->step);
+        add_int(out, "steps", r->steps);
+        text_add(out, ", \"loss\": %s", text_json_real(r->loss, number));
+        text_add(out, ", \"best_valid\": %s", text_json_real(r->best, number));
+        add_int(out, "checkpoints", r->checkpoints);
+        add_int(out, "newest", r->newest);
+        add_int(out, "bytes", r->bytes);
+        add_word(out, "when", r->when);
+        add_word(out, "wrong", r->wrong.s);
+        text_add(out, "}");
+    }
+    text_add(out, "\n]\n");
+}
+
+enum err run_runs(const struct plait_runs *a, struct text *out)
+{
+    struct runs all = {NULL, 0};
+    const char *dir = a->dir ? a->dir : "";
+    bool json = a->format && strcmp(a->format, "json") == 0;
+    if (a->format && !json && strcmp(a->format, "text") != 0)
+        FAIL(ERR_CONFIG, "runs: format \"%.64s\" is not known; use text or json", a->format);
+    enum err err = find(dir, &all);
+    if (err == ERR_OK && all.n > 1)
+        qsort(all.run, (size_t)all.n, sizeof *all.run, by_name);
+    if (err == ERR_OK && json)
+        add_json(&all, out);
+    else if (err == ERR_OK)
+        add_table(dir, &all, out);
+    for (int i = 0; i < all.n; i++)
+        free_run(&all.run[i]);
+    mem_free(all.run);
+    return err == ERR_OK ? out->err : err;
+}

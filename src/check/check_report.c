@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
+ * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
+ * ranks, a schedule of several chunks with one, a course of the learning rate that is cut short,
+ * more threads than cores, data that is not named yet, keys that have no effect here; and notes of
+ * periods that are longer than the run. Labels take eight columns, as the planner's.
+ *
+ * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
+ * simulator's clock with each stage weighed by its FLOPs.
+ */
+#include "check/check_local.h"
+
+#include "base/cores.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "folder/folder.h"
+#include "setup/host.h"
+#include "folder/init.h"
+#include "config/rates.h"
+#include "sim/sim.h"
+
+/* More threads than cores. Processes may each be bound to some cores, and all of a machine have no
+ * more than that; how many machines there will be, only a launcher knows. */
+static void warn_cores(const struct options *o, const struct check_facts *f, int threads,
+                       struct text *out)
+{
+    bool processes = o->train.transport == COMM_MPI, launched = comm_mpi_launched_size() > 0;
+    int ranks = processes && launched ? comm_mpi_launched_here() : f->ranks;
+    int cores = processes ? cores_of_machine() : cores_usable();
+    if (processes && launched && threads > cores_usable()) {
+        ranks = 1;
+        cores = cores_usable();
+    }
+    if ((int64_t)threads * ranks <= cores)
+        return;
+    text_add(out, "warning %d rank%s of %d thread%s", ranks, text_plural(ranks, "s"), threads,
+             text_plural(threads, "s"));
+    if (ranks == 1)
+        text_add(out, " has %d core%s, on which its threads take turns", cores,
+                 text_plural(cores, "s"));
+    else
+        text_add(out, "%s share %d core%s and wait for each other",
+                 processes && !launched ? " on one machine like this" : "", cores,
+                 text_plural(cores, "s"));
+    text_add(out, "%s\n",
+             o->train.threads > 1 ? "; train.threads 0 takes as many as there are" : "");
+}
+
+static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    int threads = options_threads(o, f->ranks);
+    text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
+             text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
+             o->train.transport == COMM_MPI ? "mpi" : "thread");
+    if (options_device(o) == DEV_CUDA)
+        text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
+                 f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
+    text_add(out, "\n");
+    warn_cores(o, f, threads, out);
+}
+
+static void add_file(const char *label, const char *path, const struct check_data *d,
+                     struct text *out)
+{
+    char tokens[32], samples[32];
+    text_add(out, "%-7s %s: %s %s%s", label, path, text_count(d->count, tokens),
+             d->vocab > 0 ? "token" : "row", text_plural(d->count, "s"));
+    if (d->vocab > 0)
+        text_add(out, ", %s sample%s", text_count(d->samples, samples),
+                 text_plural(d->samples, "s"));
+}
+
+/* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
+static void warn_vocab(const struct check_facts *f, struct text *out)
+{
+    int64_t has = f->train.vocab, model = f->model.vocab;
+    if (has > 0 && model > has + has / 4 + 128)
+        text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
+                      "others are never trained, and cost memory and time; model.vocab %lld or 0 "
+                      "takes the file's\n", (long long)model, (long long)has, (long long)has);
+}
+
+static void add_files(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    if (f->train.count > 0) {
+        add_file("data", o->data.train, &f->train, out);
+        text_add(out, "; %lld step%s, epochs %.3g\n", (long long)o->train.steps,
+                 text_plural(o->train.steps, "s"),
+                 (double)o->train.steps * (double)o->train.batch / (double)f->train.samples);
+        warn_vocab(f, out);
+    } else {
+        text_add(out, "warning data.train is empty: this can be planned, not trained\n");
+    }
+    if (f->valid.count > 0) {
+        add_file("valid", o->data.valid, &f->valid, out);
+        text_add(out, "\n");
+    } else if (o->train.valid_every > 0 || o->train.valid_batches > 0) {
+        text_add(out, "warning train.valid_every and train.valid_batches ask for validation, and "
+                      "data.valid is empty: training will refuse this\n");
+    }
+}
+
+/* Keys that were set and do nothing here. */
+static enum err warn_idle(const struct options *o, struct text *out)
+{
+    struct options untouched;
+    TRY(conf_defaults(&options_table, &untouched));
+    for (int i = 0; i < options_table.n; i++) {
+        const char *key = options_table.row[i].key, *why = options_idle(o, key);
+        struct text set = {0}, preset = {0};
+        if (!why)
+            continue;
+        enum err err = conf_get(&options_table, o, key, &set);
+        if (err == ERR_OK)
+            err = conf_get(&options_table, &untouched, key, &preset);
+        if (err == ERR_OK)
+            err = set.err != ERR_OK ? set.err : preset.err;
+        if (err == ERR_OK && strcmp(set.s, preset.s) != 0)
+            text_add(out, "warning %s %s has no effect: %s\n", key, set.s, why);
+        text_free(&set);
+        text_free(&preset);
+        TRY(err);
+    }
+    return ERR_OK;
+}
+
+/* bubble < 0: not predicted. */
+static void warn_pipeline(const struct options *o, const struct check_facts *f, double bubble,
+                          struct text *out)
+{
+    int64_t samples = options_samples(o), fill = samples / o->parallel.pp;
+    char words[SIM_BUBBLE_MAX];
+    if (f->microbatches >= o->parallel.pp)
+        return;
+    text_add(out, "warning %lld microbatch%s cannot keep parallel.pp %lld ranks busy",
+             (long long)f->microbatches, text_plural(f->microbatches, "es"),
+             (long long)o->parallel.pp);
+    if (bubble >= 0)
+        text_add(out, ", predicted bubble %s", sim_bubble_words(bubble, 1, words));
+    if (fill >= 1)
+        text_add(out, "; parallel.microbatch %lld makes %lld of them\n", (long long)fill,
+                 (long long)num_ceil_div(samples, fill));
+    else
+        text_add(out, "; train.batch %lld or more can make enough of them\n",
+                 (long long)(o->parallel.pp * o->parallel.dp));
+}
+
+/* A schedule that is made for several chunks, with one. */
+static void warn_chunks(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    int64_t two = 2 * o->parallel.pp;
+    if (!sched_lacks_chunks(o->parallel.schedule, (int)o->parallel.pp, (int)options_chunks(o)))
+        return;
+    text_add(out, "warning parallel.schedule %s gains by several chunks a rank, and "
+                  "parallel.chunks %lld makes one; ", o->parallel.schedule,
+             (long long)o->parallel.chunks);
+    if (two <= f->model.layers)
+        text_add(out, "parallel.chunks=2 makes two\n");
+    else
+        text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
+}
+
+/* A run that goes on says it with the lengths of its checkpoint. */
+static void warn_rates(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    struct lr planned = rates_planned(o);
+    if (f->purpose == CHECK_PLAN || !o->run.resume[0])
+        rates_warn(o, &planned, out);
+}
+
+/* Keys that count steps, or batches, beyond what there is: what truly happens. */
+static void note_periods(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    long long steps = (long long)o->train.steps, valid = (long long)o->train.valid_every;
+    long long lines = (long long)o->train.log_every;
+    int64_t batches = num_ceil_div(f->valid.samples, o->train.batch);
+    const char *s = text_plural(steps, "s");
+    if (valid > steps && f->valid.count > 0)
+        text_add(out, "note    train.valid_every %lld is beyond the run's %lld step%s: the only "
+                      "validation is at the end\n", valid, steps, s);
+    if (o->train.valid_batches > batches && f->valid.count > 0)
+        text_add(out, "note    train.valid_batches %lld is beyond the %lld batch%s of data.valid: "
+                      "a validation takes the whole file\n", (long long)o->train.valid_batches,
+                 (long long)batches, text_plural(batches, "es"));
+    if (lines > steps)
+        text_add(out, "note    train.log_every %lld is beyond the run's %lld step%s: the only "
+                      "lines of progress are of the first and the last step (on a terminal "
+                      "the bar alone)\n", lines, steps, s);
+}
+
+/* The planner's part. */
+static void add_plan(const struct options *o, const struct check_facts *f,
+                     const struct setup *plan, struct text *out)
+{
+    if (!plan)
+        text_add(out, "warning %lld stages x %lld microbatch%s are too many to be played here, so "
+                      "memory and bubble are not predicted%s\n",
+                 (long long)(o->parallel.pp * options_chunks(o)), (long long)f->microbatches,
+                 text_plural(f->microbatches, "es"),
+                 f->made ? "" : ", and the schedule's shape is proved at the start of training");
+    else if (f->purpose == CHECK_PLAN) {
+        setup_table(plan, NULL, out);
+        setup_traffic_table(plan, out);
+        host_note(plan, out);
+    }
+}
+
+/* What the run begins with. */
+static enum err add_init(const struct options *o, struct text *out)
+{
+    struct text words = {0};
+    enum err err = init_say(o, &words);
+    if (err == ERR_OK && words.len > 0)
+        text_add(out, "init    %s\n", words.s);
+    text_free(&words);
+    return err;
+}
+
+/* What training there would say. */
+static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    struct text note = {0};
+    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->model, &note) : ERR_OK;
+    if (err == ERR_OK && note.len > 0)
+        text_add(out, "note    %s: training refuses it\n", note.s);
+    text_free(&note);
+    return err;
+}
+
+enum err check_report(const struct options *o, const struct check_facts *f,
+                      const struct setup *plan, struct text *out)
+{
+    struct text t = {0};
+    char *page;
+    add_plan(o, f, plan, &t);
+    add_machine(o, f, &t);
+    add_files(o, f, &t);
+    warn_pipeline(o, f, plan ? plan->bubble : -1, &t);
+    warn_chunks(o, f, &t);
+    warn_rates(o, f, &t);
+    note_periods(o, f, &t);
+    enum err err = warn_idle(o, &t);
+    if (err == ERR_OK)
+        err = add_init(o, &t);
+    if (err == ERR_OK && f->resume.len > 0)
+        text_add(&t, "resume  %s\n", f->resume.s);
+    if (err == ERR_OK)
+        err = add_folder(o, f, &t);
+    if (err != ERR_OK) {
+        text_free(&t);
+        err_trail(__FILE__, __LINE__);
+        return err;
+    }
+    TRY(text_done(&t, &page));
+    text_add(out, "%s", page);
+    mem_free(page);
+    return out->err;
+}

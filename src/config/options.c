@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table, reading the configuration of a run, and what follows from options by arithmetic
+ * alone. To add a key: a field in struct options, a row here, its conditions with other keys in
+ * check.c, and `make golden`, which writes docs/configuration.md anew.
+ *
+ * Ranges are those in which the arithmetic of the engine is exact; what is sensible is narrower
+ * and not judged here.
+ */
+#include "config/options.h"
+
+#include "base/cores.h"
+#include "base/fs.h"
+#include "base/mem.h"
+#include "comm/comm.h"
+#include "config/options_alias.h"
+#include "sched/sched.h"
+
+#define AT(field) offsetof(struct options, field)
+#define ROOM(field) sizeof(((struct options *)0)->field)
+
+static const struct conf_row rows[] = {
+    {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama|mlp",
+     "family: gpt is GPT-2, llama has RMSNorm, rotary positions and SwiGLU; mlp tells the class of "
+     "a row of numbers, with ReLU between linear layers (docs/mlp.md)"},
+    {"model.layers", CONF_INT, AT(model.layers), 0, "4", 1, 10000, NULL, "transformer blocks"},
+    {"model.hidden", CONF_INT, AT(model.hidden), 0, "128", 1, 1 << 24, NULL,
+     "channels of the residual stream"},
+    {"model.heads", CONF_INT, AT(model.heads), 0, "4", 1, 65536, NULL, "attention query heads"},
+    {"model.kv_heads", CONF_INT, AT(model.kv_heads), 0, "0", 0, 65536, NULL,
+     "attention key and value heads; 0: as many as heads"},
+    {"model.head_dim", CONF_INT, AT(model.head_dim), 0, "0", 0, 65536, NULL,
+     "channels of one head; 0: hidden / heads"},
+    {"model.ffn", CONF_INT, AT(model.ffn), 0, "0", 0, 1 << 24, NULL,
+     "channels inside the feed-forward layer; 0: 4 x hidden for gpt, 8/3 x hidden rounded up to a "
+     "multiple of 32 for llama"},
+    {"model.vocab", CONF_INT, AT(model.vocab), 0, "0", 0, 1 << 24, NULL,
+     "vocabulary [tokens]; 0: that of the file data.train"},
+    {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL,
+     "length of a sample [tokens]"},
+    {"model.widths", CONF_INTS, AT(model.widths), 0, "[]", 1, 1 << 24, NULL,
+     "mlp: numbers of a row, outputs of each linear layer, the last of them classes, as "
+     "[512, 1024, 256, 10]"},
+    {"model.tied", CONF_BOOL, AT(model.tied), 0, "true", 0, 0, NULL,
+     "the output matrix is the token embedding"},
+    {"model.dropout", CONF_REAL, AT(model.dropout), 0, "0", 0, 0.9, NULL,
+     "probability that an activation is dropped in training"},
+    {"model.norm_eps", CONF_REAL, AT(model.norm_eps), 0, "1e-5", 1e-12, 1, NULL,
+     "added to the variance in norms"},
+    {"model.rope_theta", CONF_REAL, AT(model.rope_theta), 0, "10000", 1, 1e12, NULL,
+     "base of the rotary frequencies (llama)"},
+    {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
+     "standard deviation of the initial weights"},
+    {"model.init", CONF_STRING, AT(model.init), ROOM(model.init), "", 0, 0, NULL,
+     "begin with the weights of a folder: a run's, a checkpoint's, or one of transformers' with "
+     "config.json; keys of the model that are left out are then that folder's "
+     "(docs/from-weights.md); empty: drawn from train.seed"},
+
+    {"parallel.tp", CONF_INT, AT(parallel.tp), 0, "1", 1, 4096, NULL,
+     "tensor parallel size: ranks that share each layer"},
+    {"parallel.pp", CONF_INT, AT(parallel.pp), 0, "1", 1, 4096, NULL,
+     "pipeline parallel size: ranks that share the row of layers"},
+    {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
+     "data parallel size: replicas that share the batch"},
+    {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
+     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, "
+     "and in bf16 6 bytes a weight between ranks in a step for 8; 0: each has and updates all. The "
+     "same weights, up to rounding: of the norm where it clips, and of sums over three ranks or "
+     "more by NCCL. Gradients and weights are not shared yet (stages 2 and 3)"},
+    {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
+     "sequence parallelism: norms and dropout split over the tensor ranks too"},
+    {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
+     "on: overlap tensor-parallel communication with GEMMs, which are split by rows for it; off: "
+     "no overlap; auto: on where tensor ranks are threads whose GPUs move by copies "
+     "(train.device cuda, transport thread, up to 8 ranks), else off. On two H200 a llama of 8B "
+     "shape was 4 % faster so, and one of 1B 2 % slower by NCCL. The same bits where a row of a "
+     "result does not depend on how many a GEMM has, as on cpu and ref"},
+    {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
+     "tp_overlap: fewest rows (samples x length) of a piece; GEMMs with fewer than twice as many "
+     "(with sp: tp times) are not split; with sp and copies between GPUs a piece is a rank's rows"},
+    {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
+     NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
+    {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
+     "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1; "
+     "interleaved and looped-bfs gain by 2 or more"},
+    {"parallel.split", CONF_NAMES, AT(parallel.split), 0, "[]", 0, 0, NULL,
+     "layers at which pipeline stages begin, by name in the model's order, one fewer than stages: "
+     "layers.3 (its attention), layers.3.attn, layers.3.mlp; []: cut so that the costliest stage "
+     "or rank is as cheap as can be, as `plait generate` always cuts"},
+    {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
+     "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
+     "has its turn; 0: pp"},
+    {"parallel.costs", CONF_STRING, AT(parallel.costs), ROOM(parallel.costs), "", 0, 0, NULL,
+     "file of the measured times of each stage, from `plait compare --costs`: schedules zb-1p, "
+     "zb-2p and zb-v are made for them, and the bubble of any schedule is predicted with them; "
+     "empty: equal times, and a bubble from FLOPs"},
+    {"parallel.memory_limit", CONF_REAL, AT(parallel.memory_limit), 0, "0", 0, 1e6, NULL,
+     "schedules zb-1p, zb-2p, zb-v: most activations of a microbatch in a stage that a rank keeps "
+     "at once, each whole until its weight gradient; 1 or more, zb-v 2; 0: pp for zb-1p, else "
+     "2 x pp"},
+    {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
+     "size of a microbatch [samples]; the last of a step may be smaller"},
+
+    {"train.steps", CONF_INT, AT(train.steps), 0, "100", 1, 4294967295.0, NULL, "optimizer steps"},
+    {"train.batch", CONF_INT, AT(train.batch), 0, "8", 1, 1 << 24, NULL,
+     "size of a step over all ranks [samples]"},
+    {"train.seed", CONF_INT, AT(train.seed), 0, "1", 0, 9007199254740992.0, NULL,
+     "seed of initial weights, sample order and dropout"},
+    {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
+     "type of activations and of weights in GEMMs; sums and master weights are f32"},
+    {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null|cuda",
+     "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts; cuda: a "
+     "GPU for each rank"},
+    {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
+     "how ranks communicate: threads of one process, or processes under mpirun or srun"},
+    {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
+     "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
+    {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
+     "validate after every so many [steps], and at the end; 0 or more than train.steps: at the "
+     "end only"},
+    {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
+     "batches of one validation; 0: the whole file"},
+    {"train.log_every", CONF_INT, AT(train.log_every), 0, "0", 0, 4294967295.0, NULL,
+     "a line of progress that stays after every so many [steps], on a terminal above the bar; 0: "
+     "on a terminal the bar alone, else a line every two seconds"},
+    {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
+     "a peer silent for so long is reported as hung [seconds]; 0: never"},
+    {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
+     "at the end print where the reporting rank's time went, operation by operation"},
+    {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
+     "save a checkpoint also after every so many [steps]; 0: only where the run ends, whatever the "
+     "end is (docs/checkpoints.md)"},
+    {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
+     "checkpoints that stay: the newest ones [checkpoints]; 0: none is saved, only the weights at "
+     "the end, from which a run cannot go on"},
+    {"train.save_best", CONF_BOOL, AT(train.save_best), 0, "false", 0, 0, NULL,
+     "the checkpoint behind the validation with the lowest loss is saved and stays beside the "
+     "newest ones; needs train.valid_every"},
+    {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
+     "write a checkpoint beside the steps behind it, from a copy in the host's memory; false: wait "
+     "until it is written"},
+    {"train.time_limit", CONF_REAL, AT(train.time_limit), 0, "0", 0, 31536000, NULL,
+     "end the run, saved, with code 75 once it has taken so long [seconds]; 0: never"},
+    {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
+     "record when each action of the schedule ran, for `plait compare`; also --trace"},
+    {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full|sqrt|every:K",
+     "full: keep a stage's input alone from forward to backward and run the forward once more "
+     "before the backward, for less memory and the same bits; every:K: the same for every K blocks "
+     "of a stage, one after the other; sqrt: K the root of a stage's blocks; none: keep all, or "
+     "what a schedule from a file says"},
+    {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
+     "cuda: record a step once, as a CUDA graph, and replay it for the others, with the same bits "
+     "and less work for the host; auto: where the other keys allow it, and the table at the start "
+     "says which does not; on: refuse to start where one does not; off: queue each call"},
+    {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
+     NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
+           "bits; costs memory where a schedule runs backward out of order; also "
+           "--canonical-accumulation"},
+    {"train.deterministic", CONF_BOOL, AT(train.deterministic), 0, "false", 0, 0, NULL,
+     "cuda: every run of a layout gives the same bits, since no choice of a GEMM is measured "
+     "and attention's gradient adds in a fixed order; slower; cpu and ref give the same bits "
+     "either way"},
+
+    {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
+    {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
+     "learning rate that the decay ends at: the step after the last would have it"},
+    {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
+     "decay of the mean of gradients"},
+    {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
+     "decay of the mean of squared gradients"},
+    {"optim.eps", CONF_REAL, AT(optim.eps), 0, "1e-8", 1e-30, 1, NULL,
+     "added to the root of the second moment"},
+    {"optim.decay", CONF_REAL, AT(optim.decay), 0, "0.1", 0, 100, NULL, "weight decay of matrices"},
+    {"optim.clip", CONF_REAL, AT(optim.clip), 0, "1", 0, 1e9, NULL,
+     "largest norm of the whole gradient; 0: no clipping"},
+    {"optim.warmup", CONF_INT, AT(optim.warmup), 0, "0", 0, 4294967295.0, NULL,
+     "linear rise to lr at the start [steps]; docs/learning-rate.md has the formula. Longer than "
+     "train.steps: the rise takes the whole run, and the table at the start says so"},
+    {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0,
+     "constant|linear|cosine|wsd",
+     "course of the learning rate after the warm-up; wsd: constant, then a final decay"},
+    {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
+     "length of the final decay of wsd [steps]; more than the warm-up leaves: as many as that, and "
+     "the table at the start says so"},
+
+    {"optim.decay_keep", CONF_BOOL, AT(optim.decay_keep), 0, "false", 0, 0, NULL,
+     "a run that is resumed with another train.steps: the decay ends where it was to end; false: "
+     "it is planned anew, to the new end"},
+
+    {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
+     "token file to train on, made by `plait data prepare`"},
+    {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
+     "token file to validate on; empty: no validation"},
+    {"data.tokenizer", CONF_STRING, AT(data.tokenizer), ROOM(data.tokenizer), "", 0, 0, NULL,
+     "tokenizer whose ids the token files hold; another one's are refused; empty: whatever "
+     "data.train says, which is kept with the weights"},
+
+    {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
+     "folder for configuration, metrics and weights; what stands there is not written over "
+     "(docs/run-folder.md)"},
+    {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
+     "write the weights at the end, and checkpoints; false: a run for its speed or its losses "
+     "leaves none"},
+    {"run.resume", CONF_STRING, AT(run.resume), ROOM(run.resume), "", 0, 0, NULL,
+     "go on from a checkpoint: auto: the newest whole one of run.dir, or from the start where "
+     "there is none; best: that behind the validation with the lowest loss; a step: run.dir's of "
+     "that step; a folder: that checkpoint; empty: a new run"},
+    {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
+     "resume although data.train, data.valid, data.tokenizer or train.seed are not those of the "
+     "checkpoint"},
+    {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
+     "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
+     "only when that is known to be dead (docs/run-folder.md)"},
+    {"run.io_timeout", CONF_REAL, AT(run.io_timeout), 0, "1800", 0, 604800, NULL,
+     "a file call that does not return for so long ends the run with code 17 [seconds]; 0: never. "
+     "Until then its rank does not count as hung"},
+};
+
+/* What other programs call these values. */
+static const struct conf_hint hints[] = {
+    {"train.dtype", "float32|fp32|float|single|torch.float32|tf32|32|32-true", "f32", NULL},
+    {"train.dtype", "bfloat16|bfloat|float16|fp16|f16|half|mixed|amp|torch.bfloat16|torch.float16|"
+     "16|16-mixed|16-true|auto", "bf16", NULL},
+    {"train.dtype", "float64|fp64|f64|double|torch.float64|64|64-true", NULL,
+     "train.device ref computes in f64, with dtype f32"},
+    {"train.dtype", "float8|fp8|f8|int8|int4|8|4|mxfp8|nvfp4|fp4", NULL,
+     "there is none of 8 bits or fewer"},
+    {"train.device", "gpu|gpus|nvidia", "cuda", NULL},
+    {"train.device", "host|x86", "cpu", NULL},
+    {"train.device", "amd|hip|rocm|mps|metal|npu|tpu|xpu", NULL,
+     "of GPUs and the like there are NVIDIA's alone, as cuda"},
+    {"train.transport", "nccl", NULL,
+     "between GPUs (train.device cuda) messages and sums go by NCCL, or by copies, with either"},
+    {"train.transport", "gloo|ompi|openmpi|mpich|process|processes|slurm|srun|mpirun", "mpi", NULL},
+    {"train.recompute", "true|yes|on|1|all|always|selective|op|ac|sac|selective_ac|full_ac|"
+     "core_attn|core_attention|mlp|memory_budget", "full", NULL},
+    {"train.recompute", "uniform|block|layer|layers|every", "every:1", NULL},
+    {"train.recompute", "false|no|off|0|never", "none", NULL},
+    {"train.graph", "true|yes|1|always", "on", NULL},
+    {"train.graph", "false|no|0|none|never", "off", NULL},
+    {"parallel.zero", "true|yes|on|zero1|zero-1|zero_1|stage1|os|p_os|optimizer|optim|"
+     "optimizer_states|distributed_optimizer", "1", NULL},
+    {"parallel.zero", "false|no|off|none|never|no_shard|ddp|zero0|stage0", "0", NULL},
+    {"parallel.zero", "2|3|zero2|zero3|zero-2|zero-3|stage2|stage3|fsdp|fsdp2|full|"
+     "os_g|os+g|os+g+p|os_g_p|p_g_os|grad|grads|gradients|optim_grads|optim_grads_params|hsdp|"
+     "hybrid|shard_grad_op|full_shard|hybrid_shard|zero++", NULL,
+     "gradients and weights are not shared yet (stages 2 and 3)"},
+    {"parallel.tp_overlap", "true|yes|1|always", "on", NULL},
+    {"parallel.tp_overlap", "false|no|0|none|never", "off", NULL},
+    {"optim.schedule", "const|none|fixed|flat|warmuplr|constantlr", "constant", NULL},
+    {"optim.schedule", "lin|linear_decay|warmupdecaylr|warmup_decay|warmup_linear|linearlr",
+     "linear", NULL},
+    {"optim.schedule", "cos|cosine_decay|cosine_annealing|linear_warmup_cosine|"
+     "linear_warmup_cosine_decay|linear_warmup_cosine_annealing", "cosine", NULL},
+    {"optim.schedule", "warmup-stable-decay|warmup_stable_decay|trapezoid|trapezoidal|"
+     "warmupstabledecay|stable_decay", "wsd",
+     NULL},
+    {"optim.schedule", "inverse_sqrt|inversesqrt|inverse_square_root|inverse_sqrt_root|inv_sqrt|"
+     "isr|sqrt|minus_sqrt|1-sqrt|rsqrt|polynomial_decay|exp|exponential_decay|lrrangetest|"
+     "onecycle_lr|1cycle|piecewise|piecewise_constant|inverse|polynomial|exponential|step|"
+     "multistep|onecycle|onecyclelr|cyclic|lambdalr|reduce_lr_on_plateau|reducelronplateau|"
+     "exponentiallr|steplr|noam", NULL,
+     "linear and cosine fall to optim.lr_min over the run, wsd at its end alone"},
+    {"model.kind", "qwen|qwen2|qwen2.5|qwen2_5|qwen3|qwen2_moe|qwen3_moe|qwen2forcausallm|"
+     "qwen3forcausallm", NULL,
+     "gpt has the layers of GPT-2, llama those of Llama: Qwen has biases or norms in its attention "
+     "that neither has"},
+    {"model.kind", "bert|t5|roberta|mamba|rwkv|mixtral|deepseek|moe|bloom|opt|neox|gpt_neox|"
+     "gemma|gemma2|gemma3|phi|phi2|falcon|cohere|command_r|olmo2", NULL,
+     "gpt has the layers of GPT-2, llama those of Llama"},
+    {"model.kind", "perceptron|classifier|ffnn|feedforward|dense|sequential", "mlp", NULL},
+    {"model.kind", "mistral|phi3|decoder|transformer|olmo|yi", "llama", NULL},
+};
+
+_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_KEYS, "options.given has room");
+const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
+                                         AT(given), hints, sizeof hints / sizeof *hints,
+                                         options_alias, options_retired};
+
+enum err options_fresh(struct options *out)
+{
+    TRY(conf_defaults(&options_table, out));
+    env_read(&out->env);
+    return ERR_OK;
+}
+
+/* Keys of the other kinds. */
+static bool is_of_text(const char *key)
+{
+    static const char *const keys[] = {
+        "model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim",
+        "model.ffn", "model.vocab", "model.seq", "model.tied", "model.dropout", "model.norm_eps",
+        "model.rope_theta", "model.init_std", "data.tokenizer"};
+    size_t n = sizeof keys / sizeof *keys, i = 0;
+    while (i < n && strcmp(key, keys[i]) != 0)
+        i++;
+    return i < n;
+}
+
+void options_arch(const struct options *o, struct model *out)
+{
+    struct model a = {
+        .kind = (enum model_kind)o->model.kind, .layers = o->model.layers,
+        .hidden = o->model.hidden, .heads = o->model.heads, .kv_heads = o->model.kv_heads,
+        .head_dim = o->model.head_dim,
+        .ffn = o->model.ffn, .vocab = o->model.vocab, .seq = o->model.seq, .tied = o->model.tied,
+        .dropout = o->model.dropout, .norm_eps = o->model.norm_eps,
+        .rope_theta = o->model.rope_theta, .init_std = o->model.init_std,
+    };
+    if (a.kind == MODEL_MLP) {
+        *out = model_of_widths(o->model.widths.v, o->model.widths.n);
+        return;
+    }
+    if (a.kv_heads == 0)
+        a.kv_heads = a.heads;
+    if (a.head_dim == 0)
+        a.head_dim = a.hidden / a.heads;
+    if (a.ffn == 0)
+        a.ffn = model_traits(a.kind)->gated ? num_ceil_div(num_ceil_div(8 * a.hidden, 3), 32) * 32
+                                            : 4 * a.hidden;
+    *out = a;
+}
+
+void options_want(const struct model *a, struct data_want *out)
+{
+    int64_t floats = model_floats(a);
+    if (floats)
+        *out = (struct data_want){.kind = DATA_ROWS, .features = floats, .classes = a->vocab};
+    else
+        *out = (struct data_want){.kind = DATA_TOKENS, .seq = a->seq, .vocab = a->vocab};
+}
+
+void options_split(const struct options *o, struct model_split *out)
+{
+    *out = (struct model_split){.tp = (int)o->parallel.tp,
+                                .sp = o->parallel.sp && o->parallel.tp > 1};
+}
+
+void options_axes(const struct options *o, int size[AXIS_COUNT])
+{
+    for (int i = 0; i < AXIS_COUNT; i++)
+        size[i] = 1;
+    size[AXIS_TP] = (int)o->parallel.tp;
+    size[AXIS_PP] = (int)o->parallel.pp;
+    size[AXIS_DP] = (int)o->parallel.dp;
+}
+
+int64_t options_ranks(const struct options *o)
+{
+    return o->parallel.tp * o->parallel.pp * o->parallel.dp; /* at most 2^44 by the rows' ranges */
+}
+
+int64_t options_shares(const struct options *o)
+{
+    return o->parallel.zero > 0 ? o->parallel.dp : 1;
+}
+
+int64_t options_tp_rows(const struct options *o, bool no_p2p)
+{
+    bool copies = o->train.device == OPTIONS_CUDA && !no_p2p && !o->env.no_copies &&
+                  comm_would_copy((enum comm_kind)o->train.transport, (int)o->parallel.tp);
+    bool overlap = o->parallel.tp_overlap == OPTIONS_TP_ON ||
+                   (o->parallel.tp_overlap == OPTIONS_TP_AUTO && copies);
+    return o->parallel.tp > 1 && overlap ? o->parallel.tp_rows : 0;
+}
+
+int64_t options_chunks(const struct options *o)
+{
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    if (o->parallel.chunks > 0)
+        return o->parallel.chunks;
+    return kind && kind->chunks > 0 ? kind->chunks : 1;
+}
+
+int64_t options_samples(const struct options *o)
+{
+    return o->train.batch / o->parallel.dp;
+}
+
+int64_t options_microbatches(const struct options *o)
+{
+    return num_ceil_div(options_samples(o), o->parallel.microbatch);
+}
+
+const char *options_unrecorded(const struct options *o)
+{
+    if (o->train.graph == OPTIONS_GRAPH_OFF)
+        return "train.graph is off";
+    if (o->train.device != OPTIONS_CUDA)
+        return "only train.device cuda queues its work";
+    if (o->train.trace)
+        return "train.trace true looks at each action of a step";
+    if (o->train.profile)
+        return "train.profile true waits for each call";
+    if (o->train.steps < OPTIONS_RECORDED + 1)
+        return "train.steps leaves no step behind the one that is recorded";
+    if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.pp > 2)
+        return "replays of more than two pipeline ranks were no faster (8B shape, four ranks); "
+               "train.graph on has them";
+    if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.tp > 1)
+        return "replays of tensor ranks were slower where GEMMs are large (8B shape, 3 %); "
+               "train.graph on has them";
+    return NULL;
+}
+
+static const char *idle_rows(const struct options *o)
+{
+    if (o->parallel.tp == 1)
+        return "parallel.tp is 1";
+    if (o->parallel.tp_overlap == OPTIONS_TP_OFF)
+        return "parallel.tp_overlap is off";
+    if (options_tp_rows(o, false) == 0)
+        return "parallel.tp_overlap auto is on only where tensor ranks are threads whose GPUs copy";
+    return NULL;
+}
+
+const char *options_idle(const struct options *o, const char *key)
+{
+    if (strcmp(key, "parallel.tp_overlap") == 0 && o->parallel.tp == 1)
+        return idle_rows(o);
+    if (strcmp(key, "parallel.tp_rows") == 0)
+        return idle_rows(o);
+    if (strcmp(key, "parallel.sp") == 0 && o->parallel.tp == 1)
+        return "parallel.tp is 1, and one rank has all rows";
+    if (strcmp(key, "parallel.zero") == 0 && o->parallel.dp == 1)
+        return "parallel.dp is 1, and one replica has nobody to share with";
+    if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
+        return "only runs with train.device cuda may differ";
+    if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
+        return "one rank waits for nobody";
+    if (strncmp(key, "train.save_", 11) == 0 && !o->run.save)
+        return "run.save is false";
+    if (strncmp(key, "train.save_", 11) == 0 && o->train.device == OPTIONS_NULL)
+        return "train.device null holds no numbers to save";
+    if (strcmp(key, "train.save_async") == 0 && o->train.save_keep == 0)
+        return "train.save_keep is 0, and no checkpoint is saved";
+    if ((strcmp(key, "run.resume_insist") == 0 || strcmp(key, "optim.decay_keep") == 0) &&
+        !o->run.resume[0])
+        return "run.resume is empty, and the run begins anew";
+    if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
+        return "model.init is given, and no weights are drawn";
+    if (strcmp(key, "model.widths") == 0 && model_traits(o->model.kind)->text)
+        return "it is of model.kind mlp alone";
+    if (is_of_text(key) && !model_traits(o->model.kind)->text)
+        return "model.kind mlp has model.widths alone";
+    if (strcmp(key, "model.rope_theta") == 0 && model_traits(o->model.kind)->positions)
+        return "model.kind gpt learns its positions";
+    return NULL;
+}
+
+bool options_checkpoints(const struct options *o)
+{
+    return o->run.save && o->train.save_keep > 0 && o->train.device != OPTIONS_NULL;
+}
+
+bool options_copies_state(const struct options *o)
+{
+    bool beside = o->train.save_async && (o->train.save_every > 0 || o->train.save_best);
+    return options_checkpoints(o) && (beside || o->train.device == OPTIONS_CUDA);
+}
+
+enum dev_kind options_device(const struct options *o)
+{
+    static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,
+                                         [OPTIONS_NULL] = DEV_NULL, [OPTIONS_CUDA] = DEV_CUDA};
+    return kind[o->train.device];
+}
+
+struct dtypes options_types(const struct options *o)
+{
+    enum dtype ct = o->train.dtype == OPTIONS_BF16 ? DT_BF16 : DT_F32;
+    return dev_types(options_device(o), o->train.device == OPTIONS_REF ? DT_F64 : ct);
+}
+
+int options_threads(const struct options *o, int ranks)
+{
+    if (o->train.threads > 0)
+        return (int)o->train.threads;
+    int64_t each = cores_usable() / num_max(1, ranks);
+    return (int)num_min(DEV_MAX_THREADS, num_max(1, each));
+}
+
+void options_tidy(struct options *o)
+{
+    for (size_t n = strlen(o->run.dir); n > 1 && o->run.dir[n - 1] == '/'; n--)
+        o->run.dir[n - 1] = '\0';
+}
+
+enum err options_read_run(const char *run, struct options *o)
+{
+    char *path;
+    TRY(options_fresh(o));
+    TRY(fs_join(run, "config.yaml", &path));
+    enum err err = conf_read_file(&options_table, o, path);
+    options_tidy(o);
+    mem_free(path);
+    return err;
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A schedule from a file is trained with like one by name: from here on nobody knows the
+ * difference. What it must fit is the configuration, and each number that does not is named. One by
+ * name is made for measured costs and a limit of memory, where it looks at them; a generator's
+ * refusal is said in the configuration's words.
+ */
+#include "config/schedule.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "config/costs.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_MAX = 1 << 26 }; /* bytes; a step of millions of cells */
+
+const char *schedule_path(const char *name)
+{
+    return strncmp(name, "file:", 5) == 0 ? name + 5 : NULL;
+}
+
+enum err schedule_read(const char *path, struct sched *out)
+{
+    struct fs_map map;
+    const char *slash = strrchr(path, '/');
+    TRY(fs_map_open(&map, path, ERR_CONFIG));
+    if (map.size > FILE_MAX) {
+        int64_t size = map.size;
+        fs_map_close(&map);
+        FAIL(ERR_CONFIG, "config: %s has %lld bytes, and a schedule has at most %d", path,
+             (long long)size, FILE_MAX);
+    }
+    enum err err = sched_parse(slash ? slash + 1 : path, (const char *)map.data, map.size, out);
+    fs_map_close(&map);
+    return err;
+}
+
+static enum err check_fits(const struct options *o, const struct sched_shape *shape,
+                           const struct sched *s)
+{
+    const char *path = schedule_path(o->parallel.schedule);
+    if (s->lowered || s->forward_only)
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %s; training adds messages itself: "
+                         "give cells of F and B, or of F, I and W, as `plait sim NAME -p P -m M "
+                         "--text` writes them without --model", path,
+             s->lowered ? "messages" : "forward passes only");
+    if (s->p != shape->p)
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has lines for %d rank%s, and parallel.pp "
+                         "is %d; use parallel.pp %d", path, s->p, text_plural(s->p, "s"),
+             shape->p, s->p);
+    if (s->v != shape->v)
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d stage%s a rank, and "
+                         "parallel.chunks is %d; use parallel.chunks %d", path, s->v,
+             text_plural(s->v, "s"), shape->v, s->v);
+    if (s->m != shape->m)
+        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d microbatch%s, and train.batch %lld "
+                         "makes %d of parallel.microbatch %lld for each of parallel.dp %lld; use "
+                         "train.batch %lld", path, s->m, text_plural(s->m, "es"),
+             (long long)o->train.batch, shape->m,
+             (long long)o->parallel.microbatch, (long long)o->parallel.dp,
+             (long long)s->m * o->parallel.microbatch * o->parallel.dp);
+    return ERR_OK;
+}
+
+/* ---- by name ---- */
+
+struct rename { const char *from, *to; };
+
+/* The new name of the word at `at` that a number follows, or NULL. */
+static const struct rename *renamed(const char *at, const struct rename *of)
+{
+    for (; of->from; of++) {
+        size_t n = strlen(of->from);
+        if (strncmp(at, of->from, n) == 0 && at[n] == ' ' &&
+            (isdigit((unsigned char)at[n + 1]) || at[n + 1] == '-'))
+            return of;
+    }
+    return NULL;
+}
+
+const char *schedule_say(const char *said, enum schedule_words words, char buf[SCHEDULE_SAID])
+{
+    static const struct rename name[][6] = {
+        {{"v", "parallel.chunks"}, {"p", "parallel.pp"}, {"group", "parallel.group"},
+         {"m", "microbatches (train.batch / parallel.microbatch)"},
+         {"limit", "parallel.memory_limit"}, {0}},
+        {{"v", "-v"}, {"p", "-p"}, {"m", "-m"}, {"limit", "--limit"}, {0}},
+    };
+    size_t n = 0;
+    bool starts = true; /* of a word */
+    while (*said && n + 1 < SCHEDULE_SAID) {
+        const struct rename *r = starts ? renamed(said, name[words]) : NULL;
+        starts = *said == ' ';
+        if (!r) {
+            buf[n++] = *said++;
+            continue;
+        }
+        n += (size_t)snprintf(buf + n, SCHEDULE_SAID - n, "%s", r->to);
+        n = n < SCHEDULE_SAID ? n : SCHEDULE_SAID - 1;
+        said += strlen(r->from);
+    }
+    buf[n] = '\0';
+    return buf;
+}
+
+/* The generator's refusal, with the keys that the shape came from. */
+static enum err refused(const struct options *o)
+{
+    char named[OPTIONS_PATH_MAX + 16], buf[SCHEDULE_SAID];
+    const char *name = o->parallel.schedule, *said = err_text();
+    snprintf(named, sizeof named, "schedule %s: ", name);
+    said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
+    FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
+                     "microbatch%s: %s", name, (long long)o->parallel.pp,
+         (long long)options_chunks(o), (long long)options_microbatches(o),
+         text_plural(options_microbatches(o), "es"), schedule_say(said, SCHEDULE_KEYS, buf));
+}
+
+/* An activation counts whole until its W, for so long the executor keeps it. */
+static enum err make_named(const struct options *o, const struct sched_shape *shape,
+                           const double (*time)[SCHED_COMPUTE_OPS], struct sched *out)
+{
+    struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
+                              .limit = o->parallel.memory_limit, .stage = time};
+    bool asked = time || o->parallel.memory_limit != 0;
+    enum err err = sched_make_for(o->parallel.schedule, shape, asked ? &cost : NULL, out);
+    return err == ERR_CONFIG ? refused(o) : err;
+}
+
+void schedule_free(struct schedule *s)
+{
+    mem_free(s->time);
+    sched_free(&s->list);
+    s->time = NULL;
+}
+
+struct sched_shape schedule_shape(const struct options *o)
+{
+    return (struct sched_shape){(int)o->parallel.pp, (int)options_microbatches(o),
+                                (int)options_chunks(o), (int)o->parallel.group};
+}
+
+enum err schedule_costs(const struct options *o, struct schedule *s)
+{
+    if (!o->parallel.costs[0])
+        return ERR_OK;
+    int stages = (int)(o->parallel.pp * options_chunks(o));
+    enum err err = costs_read(o->parallel.costs, stages, &s->time);
+    if (err == ERR_CONFIG)
+        return err_set(err, __FILE__, __LINE__, "parallel.costs: %s", err_bare(err_text()));
+    return err;
+}
+
+enum err schedule_make(const struct options *o, const struct sched_shape *shape, struct schedule *s)
+{
+    const char *path = schedule_path(o->parallel.schedule);
+    struct sched *out = &s->list;
+    if (!path)
+        return make_named(o, shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, out);
+    if (shape->group != 0)
+        FAIL(ERR_CONFIG, "parallel.group %d: a schedule from a file has its order already; use "
+                         "group 0", shape->group);
+    if (o->parallel.memory_limit != 0)
+        FAIL(ERR_CONFIG, "parallel.memory_limit %g: a schedule from a file has its order already; "
+                         "use memory_limit 0", o->parallel.memory_limit);
+    enum err err = schedule_read(path, out);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "parallel.schedule: %s", err_bare(err_text()));
+    err = check_fits(o, shape, out);
+    if (err != ERR_OK)
+        sched_free(out);
+    return err;
+}

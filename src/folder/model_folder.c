@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Folder to options. The model of a config.json goes through key=value words, so that it has the
+ * ranges of the keys, and a message names the key.
+ *
+ * A tokenizer is known by its name and the hash of what its ids stand for. It is never assumed:
+ * ids of one tokenizer are noise to another.
+ */
+#include "folder/model_folder.h"
+
+#include "base/mem.h"
+#include "data/data.h"
+#include "folder/folder.h"
+#include "config/model_keys.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char *const type_name[] = {
+    [MODEL_GPT] = "gpt2", [MODEL_LLAMA] = "llama", [MODEL_MLP] = "mlp"};
+
+/* ---- two descriptions of one model ---- */
+
+/* 0: whatever the data have. */
+static bool is_open(const struct model_key *k, const struct model *a)
+{
+    return k->at == offsetof(struct model, vocab) && a->vocab == 0;
+}
+
+static enum err check_same(const char *dir, const struct options *o, const struct model *json)
+{
+    struct model yaml;
+    char ours[MODEL_VALUE], theirs[MODEL_VALUE];
+    options_arch(o, &yaml);
+    if (yaml.kind != json->kind)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
+                             "%s; keep the one that the weights are of", dir,
+             model_traits(yaml.kind)->name, type_name[json->kind]);
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        const char *key = model_key_theirs(k, json->kind);
+        if (!key || is_open(k, &yaml) ||
+            strcmp(model_key_value(k, &yaml, ours), model_key_value(k, json, theirs)) == 0)
+            continue;
+        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.%s %s and config.json %s %s; keep "
+                             "what the weights were trained with", dir, k->key, ours, key, theirs);
+    }
+    return ERR_OK;
+}
+
+/* ---- the folder ---- */
+
+/* theirs: the key of config.json that has the value. */
+static enum err set_word(struct options *o, const char *path, const char *theirs, const char *key,
+                         const char *value)
+{
+    char word[MODEL_VALUE + 80], place[80];
+    snprintf(word, sizeof word, "model.%s=%s", key, value);
+    snprintf(place, sizeof place, "its %s", theirs);
+    if (conf_set_from(&options_table, o, place, word) != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", path,
+             err_text());
+    return ERR_OK;
+}
+
+static enum err set_model(struct options *o, const char *path, const struct model *a)
+{
+    char value[MODEL_VALUE];
+    TRY(set_word(o, path, "model_type", "kind", model_traits(a->kind)->name));
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        const char *theirs = model_key_theirs(k, a->kind);
+        if (theirs)
+            TRY(set_word(o, path, theirs, k->key, model_key_value(k, a, value)));
+    }
+    return ERR_OK;
+}
+
+static enum err read_json(struct model_folder *f, const char *path)
+{
+    struct hf_config c;
+    TRY(hf_config_read(path, &c));
+    if (!f->foreign)
+        return check_same(f->dir, &f->options, &c.model);
+    memcpy(f->end, c.end, sizeof f->end);
+    f->ends = c.ends;
+    memcpy(f->unknown, c.unknown, sizeof f->unknown);
+    c.model.dropout = 0; /* it may be anything there, and nothing is trained */
+    return set_model(&f->options, path, &c.model);
+}
+
+enum err model_folder_open(struct model_folder *f, const char *dir)
+{
+    struct model_folder made = {.dir = dir};
+    char *yaml, *json = NULL;
+    TRY(folder_find("generate", dir, true));
+    TRY(fs_join(dir, "config.yaml", &yaml));
+    enum err err = fs_join(dir, "config.json", &json);
+    if (err == ERR_OK) {
+        bool known = fs_named(json);
+        made.foreign = known && !fs_named(yaml);
+        err = made.foreign ? options_fresh(&made.options)
+                           : options_read_run(dir, &made.options);
+        if (err == ERR_OK && known)
+            err = read_json(&made, json);
+    }
+    mem_free(yaml);
+    mem_free(json);
+    if (err == ERR_OK)
+        options_arch(&made.options, &made.model);
+    *f = made;
+    return err;
+}
+
+/* ---- its weights ---- */
+
+enum err model_folder_filled(const struct model_folder *f)
+{
+    if (hf_weights_exist(f->dir) || (!f->foreign && folder_has_checkpoint(f->dir)))
+        return ERR_OK;
+    if (f->foreign)
+        return model_folder_lacks(f->dir);
+    if (!f->options.run.save)
+        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights; "
+                         "train again with run.save true", f->dir);
+    return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", f->dir, &f->options);
+}
+
+/* A checkpoint is of the folder's model; what config.yaml leaves open may be anything. */
+static enum err check_model(const struct model_folder *f, const struct state_index *x)
+{
+    const struct model *ours = &f->model, *its = &x->head.model;
+    char a[MODEL_VALUE], b[MODEL_VALUE];
+    if (ours->kind != its->kind)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
+                             "the weights are of", f->dir, model_traits(ours->kind)->name, x->path,
+             model_traits(its->kind)->name);
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        if (!is_open(k, ours) &&
+            strcmp(model_key_value(k, ours, a), model_key_value(k, its, b)) != 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
+                                 "weights were trained with", f->dir, k->key, a, x->path, b);
+    }
+    return ERR_OK;
+}
+
+enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
+{
+    char *checkpoint = NULL;
+    int64_t behind;
+    *out = (struct weights){.files = {NULL, 0}};
+    if (f->foreign && step[0])
+        FAIL(ERR_CONFIG, "generate: step %s is asked for, and %s is the folder of a model, which "
+                         "has no checkpoints; leave it out", step, f->dir);
+    if (!f->foreign)
+        TRY(folder_checkpoint("generate", f->dir, step, &checkpoint, &behind));
+    enum err err = checkpoint ? folder_others(state_index_open(&out->state, checkpoint), checkpoint)
+                              : hf_weights_open(&out->files, f->dir);
+    if (err == ERR_OK && checkpoint)
+        err = check_model(f, &out->state);
+    if (err != ERR_OK)
+        weights_close(out);
+    mem_free(checkpoint);
+    return err;
+}
+
+/* ---- its tokenizer ---- */
+
+/* "tokenizer_class" of tokenizer_config.json as far as it is a plain word; false: none. */
+static bool find_class(const char *dir, char out[SAFET_NOTE])
+{
+    char *path;
+    bool found = false;
+    if (fs_join(dir, "tokenizer_config.json", &path) == ERR_OK) {
+        found = hf_tokenizer_class(path, out);
+        mem_free(path);
+    }
+    return found;
+}
+
+static bool holds(const char *dir, const char *name)
+{
+    char *path;
+    if (fs_join(dir, name, &path) != ERR_OK)
+        return false;
+    bool there = fs_exists(path);
+    mem_free(path);
+    return there;
+}
+
+static enum err refuse_foreign(const struct model_folder *f)
+{
+    char name[SAFET_NOTE];
+    if (find_class(f->dir, name))
+        FAIL(ERR_TOKEN, "generate: %s has the tokenizer %s, which plait does not know; give ids "
+                        "with --ids and get ids", f->dir, name);
+    FAIL(ERR_TOKEN, "generate: %s has %s; give ids with --ids and get ids", f->dir,
+         holds(f->dir, "tokenizer.json")
+             ? "the tokenizer of tokenizer.json, which plait does not read yet"
+             : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
+}
+
+static enum err check_hash(const char *said, const char *name)
+{
+    char ours[32];
+    snprintf(ours, sizeof ours, "%016" PRIx64, tokenizer_hash(name));
+    if (said[0] && strcmp(said, ours) != 0)
+        FAIL(ERR_TOKEN, "generate: the weights are of a tokenizer %s with hash %s, plait's %s has "
+                        "%s; give ids with --ids and get ids", name, said, name, ours);
+    return ERR_OK;
+}
+
+enum err model_folder_tokenizer(const struct model_folder *f, const struct weights *w,
+                                char out[SAFET_NOTE])
+{
+    struct weights_tokenizer its;
+    TRY(weights_tokenizer(w, &its));
+    const char *said = its.name, *set = f->options.data.tokenizer, *name = said[0] ? said : set;
+    if (said[0] && set[0] && strcmp(said, set) != 0)
+        FAIL(ERR_TOKEN, "generate: the weights are of tokenizer %s, and data.tokenizer is %s; give "
+                        "the weights' own", said, set);
+    if (!name[0] && f->foreign)
+        return refuse_foreign(f);
+    if (!name[0])
+        FAIL(ERR_TOKEN, "generate: neither the weights nor config.yaml of %s say whose ids they "
+                        "know; give data.tokenizer=bytes if the run was on bytes, or ids with "
+                        "--ids", f->dir);
+    if (tokenizer_vocab(name) == 0)
+        FAIL(ERR_TOKEN, "generate: the run in %s is on the ids of tokenizer %s, which plait does "
+                        "not know (it knows bytes); give ids with --ids and get ids", f->dir, name);
+    TRY(check_hash(its.hash, name));
+    memcpy(out, name, strlen(name) + 1);
+    return ERR_OK;
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Only the starts are read again, member by member and without a tree (ckpt_json.h): a run that
+ * goes on writes them anew, behind the facts of the machine that it is on now. Words may be of any
+ * length and bytes when they are read, and are of UTF-8 and not too long when they are written.
+ */
+#include "folder/record.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "ckpt/ckpt_json.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Bytes of all starts at most, half of the file's, and of one without its words. A byte of words
+ * takes up to six. */
+enum { STARTS_MAX = RECORD_MAX / 2, START_MAX = 256, BYTE_MAX = 6 };
+#define RECORD_FORMAT "plait run 1"
+static const char cut_sign[] = " ... (cut)";
+
+void record_free(struct record *r)
+{
+    for (int i = 0; i < r->n; i++)
+        mem_free(r->start[i].words);
+    mem_free(r->start);
+    mem_free(r->facts);
+    *r = (struct record){.n = 0};
+}
+
+static enum err add(struct record *r, const struct record_start *s)
+{
+    TRY(mem_grow(r->n, r->n + 1, sizeof *r->start, "the starts of a run", &r->start));
+    r->start[r->n++] = *s;
+    return ERR_OK;
+}
+
+static int64_t room_of(const struct record_start *s)
+{
+    return START_MAX + BYTE_MAX * (int64_t)(s->words ? strlen(s->words) : 0);
+}
+
+/* The oldest go but the first, until there is room for one more. */
+static void make_room(struct record *r)
+{
+    int64_t all = START_MAX + BYTE_MAX * RECORD_WORDS;
+    int gone = 0;
+    for (int i = 0; i < r->n; i++)
+        all += room_of(&r->start[i]);
+    for (; all > STARTS_MAX && gone + 1 < r->n; gone++) {
+        all -= room_of(&r->start[1 + gone]);
+        mem_free(r->start[1 + gone].words);
+    }
+    if (gone == 0)
+        return;
+    r->n -= gone;
+    r->left_out += gone;
+    memmove(r->start + 1, r->start + 1 + gone, (size_t)(r->n - 1) * sizeof *r->start);
+}
+
+enum err record_begin(struct record *r, int64_t from)
+{
+    struct record_start s = {.from = from, .to = -1, .code = -1};
+    log_time(s.start);
+    make_room(r);
+    return add(r, &s);
+}
+
+/* Cut between two characters. */
+static enum err keep_words(const char *words, char **out)
+{
+    struct text t = {0};
+    size_t n = strlen(words), most = RECORD_WORDS - sizeof cut_sign;
+    if (n >= RECORD_WORDS)
+        for (n = most; n > most - 4 && ((unsigned char)words[n] & 0xc0) == 0x80; n--)
+            continue;
+    text_add(&t, "%.*s%s", (int)n, words, words[n] ? cut_sign : "");
+    return text_done(&t, out);
+}
+
+enum err record_end(struct record *r, int64_t to, enum err code, const char *words)
+{
+    struct record_start *s = &r->start[r->n - 1];
+    s->to = to;
+    s->code = code;
+    log_time(s->end);
+    return code == ERR_OK ? ERR_OK : keep_words(words, &s->words);
+}
+
+/* ---- writing ---- */
+
+static void add_end(const struct record_start *s, struct text *out)
+{
+    text_add(out, s->end[0] ? "\"end\": \"%s\", " : "\"end\": null, ", s->end);
+    if (s->code >= 0)
+        text_add(out, "\"exit\": %" PRId64 ", ", s->code);
+    else
+        text_add(out, "\"exit\": null, ");
+    text_add(out, "\"words\": ");
+    if (s->words)
+        text_add_json(out, s->words);
+    else
+        text_add(out, "null");
+}
+
+void record_text(const struct record *r, struct text *out)
+{
+    text_add(out, "{\n\"format\": \"" RECORD_FORMAT "\",\n%s\"start\": \"%s\",\n", r->facts,
+             r->start[0].start);
+    add_end(&r->start[r->n - 1], out);
+    text_add(out, ",\n\"starts_left_out\": %" PRId64 ",\n\"starts\": [", r->left_out);
+    for (int i = 0; i < r->n; i++) {
+        const struct record_start *s = &r->start[i];
+        text_add(out, "%s\n  {\"start\": \"%s\", \"from\": %" PRId64 ", \"to\": ", i ? "," : "",
+                 s->start, s->from);
+        if (s->to >= 0)
+            text_add(out, "%" PRId64 ", ", s->to);
+        else
+            text_add(out, "null, ");
+        add_end(s, out);
+        text_add(out, "}");
+    }
+    text_add(out, "]\n}\n");
+}
+
+/* ---- reading ---- */
+
+static bool is(struct ckpt_json_text t, const char *word)
+{
+    return t.n == (int64_t)strlen(word) && memcmp(t.s, word, (size_t)t.n) == 0;
+}
+
+static bool take_time(struct ckpt_json_text t, char out[LOG_TIME])
+{
+    if (is(t, "null"))
+        return true;
+    bool good = t.n == LOG_TIME + 1 && t.s[0] == '"';
+    for (int64_t i = 1; good && i < t.n - 1; i++)
+        good = strchr("0123456789-:TZ", t.s[i]) != NULL;
+    if (good)
+        snprintf(out, LOG_TIME, "%.*s", LOG_TIME - 1, t.s + 1);
+    return good;
+}
+
+/* From 0 on; null: as it is. */
+static bool take_int(struct ckpt_json_text t, int64_t *out)
+{
+    char s[24];
+    if (is(t, "null"))
+        return true;
+    snprintf(s, sizeof s, "%.*s", (int)num_min(t.n, 23), t.s);
+    return t.n < 16 && strspn(s, "0123456789") == (size_t)t.n && text_to_int(s, out);
+}
+
+/* Of strings that are none of JSON's it is said that they cannot be read. */
+static enum err take_words(struct ckpt_json_text t, char **out)
+{
+    if (is(t, "null") || *out)
+        return ERR_OK;
+    char *words = NULL;
+    TRY(ckpt_json_string(t, &words));
+    enum err err = keep_words(words ? words : "(cannot be read)", out);
+    mem_free(words);
+    return err;
+}
+
+/* *good: it is a start, and of ours. Its words are the caller's in any case. */
+static enum err take_start(struct ckpt_json_text t, struct record_start *s, bool *good)
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
+    struct ckpt_json_text key, v;
+    enum ckpt_json_step step;
+    *s = (struct record_start){.to = -1, .code = -1};
+    *good = true;
+    while (*good && (step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
+        if (is(key, "\"start\""))
+            *good = take_time(v, s->start);
+        else if (is(key, "\"end\""))
+            *good = take_time(v, s->end);
+        else if (is(key, "\"from\""))
+            *good = take_int(v, &s->from);
+        else if (is(key, "\"to\""))
+            *good = take_int(v, &s->to);
+        else if (is(key, "\"exit\""))
+            *good = take_int(v, &s->code);
+        else if (is(key, "\"words\""))
+            TRY(take_words(v, &s->words));
+    }
+    *good = *good && step == CKPT_JSON_END && s->start[0];
+    return ERR_OK;
+}
+
+static enum err take_starts(struct ckpt_json_text t, struct record *out, bool *good)
+{
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
+    struct ckpt_json_text item;
+    enum ckpt_json_step step = CKPT_JSON_BAD;
+    while (*good && (step = ckpt_json_item(&w, &item)) == CKPT_JSON_MEMBER) {
+        struct record_start s;
+        enum err err = take_start(item, &s, good);
+        if (err == ERR_OK && *good)
+            err = add(out, &s);
+        if (err != ERR_OK || !*good)
+            mem_free(s.words);
+        TRY(err);
+    }
+    *good = *good && step == CKPT_JSON_END && out->n > 0;
+    return ERR_OK;
+}
+
+static enum err take_all(struct ckpt_json_text all, struct record *out, bool *good)
+{
+    struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = 4};
+    struct ckpt_json_text key, v, starts = {0};
+    enum ckpt_json_step step;
+    bool format = false;
+    while ((step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
+        format = format || (is(key, "\"format\"") && is(v, "\"" RECORD_FORMAT "\""));
+        if (is(key, "\"starts\""))
+            starts = v;
+        else if (is(key, "\"starts_left_out\"") && !take_int(v, &out->left_out))
+            return ERR_OK;
+    }
+    *good = step == CKPT_JSON_END && format && starts.s;
+    return *good ? take_starts(starts, out, good) : ERR_OK;
+}
+
+enum err record_read(const char *path, struct record *out)
+{
+    struct fs_map m;
+    bool good = false;
+    *out = (struct record){.n = 0};
+    TRY(fs_map_open(&m, path, ERR_DATA));
+    enum err err = ERR_OK;
+    struct ckpt_json_text all = {(const char *)m.data, m.size};
+    if (all.n <= RECORD_MAX && text_begin(path, ERR_DATA, &all.s, &all.n) == ERR_OK)
+        err = take_all(all, out, &good);
+    fs_map_close(&m);
+    if (err == ERR_OK && !good)
+        err = err_set(ERR_DATA, __FILE__, __LINE__, "%s is damaged, or not written by this plait",
+                      path);
+    if (err != ERR_OK)
+        record_free(out);
+    return err;
+}

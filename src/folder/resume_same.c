@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a checkpoint has to be for a run to go on from it, as far as its index says: `plait check`
+ * looks with the eyes of training, so both refuse alike. The data of the shards are not read.
+ */
+#include "folder/resume_same.h"
+
+#include "base/mem.h"
+#include "data/data.h"
+#include "folder/folder.h"
+#include "config/model_keys.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what may not have changed ---- */
+
+static enum err differs(const char *dir, const char *key, const char *there, const char *here,
+                        const char *way)
+{
+    FAIL(ERR_CONFIG, "run.resume: %s is %s in the checkpoint %s, and %s here; %s", key, there, dir,
+         here, way);
+}
+
+static enum err same_int(const char *dir, const char *key, int64_t there, int64_t here,
+                         const char *way)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "%lld", (long long)there);
+    snprintf(b, sizeof b, "%lld", (long long)here);
+    return there == here ? ERR_OK : differs(dir, key, a, b, way);
+}
+
+/* 0: there is none, or it is not known. */
+static enum err same_hash(const char *dir, const char *key, uint64_t there, uint64_t here,
+                          const char *way)
+{
+    char a[32], b[32];
+    snprintf(a, sizeof a, "of hash %016llx", (unsigned long long)there);
+    snprintf(b, sizeof b, "%016llx", (unsigned long long)here);
+    return there == here || there == 0 || here == 0 ? ERR_OK : differs(dir, key, a, b, way);
+}
+
+static enum err same_model(const char *dir, const struct model *a, const struct model *b)
+{
+    static const char way[] = "it is another model";
+    char key[32], there[MODEL_VALUE], here[MODEL_VALUE];
+    if (a->kind != b->kind)
+        return differs(dir, "model.kind", model_traits(a->kind)->name, model_traits(b->kind)->name,
+                       way);
+    for (int i = 0; i < model_keys(); i++) {
+        const struct model_key *k = model_key_at(i);
+        if (model_traits(a->kind)->text == (k->type == MODEL_LIST))
+            continue;
+        snprintf(key, sizeof key, "model.%s", k->key);
+        if (strcmp(model_key_value(k, a, there), model_key_value(k, b, here)) != 0)
+            return differs(dir, key, there, here, way);
+    }
+    return ERR_OK;
+}
+
+enum err resume_same(const struct resume_here *here, const struct state_index *x,
+                     const struct options *was)
+{
+    static const char way[] = "give the same, or insist with run.resume_insist=true";
+    const struct options *o = here->o;
+    const struct state_head *h = &x->head;
+    TRY(same_model(x->dir, &h->model, here->model));
+    TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
+                 "the place in the data is counted in batches; give the same"));
+    if (h->step > o->train.steps)
+        FAIL(ERR_CONFIG, "run.resume: train.steps is %lld, and %s is behind step %lld already; ask "
+                         "for more steps, or name an earlier checkpoint", (long long)o->train.steps,
+             x->dir, (long long)h->step);
+    if (o->run.resume_insist)
+        return ERR_OK;
+    TRY(same_int(x->dir, "train.seed", (int64_t)h->seed, o->train.seed, way));
+    if (!here->tokenizer)
+        return ERR_OK;
+    if (strcmp(h->tokenizer, here->tokenizer) != 0)
+        return differs(x->dir, "data.tokenizer", h->tokenizer, here->tokenizer, way);
+    TRY(same_hash(x->dir, "data.tokenizer", h->tokenizer_hash, tokenizer_hash(h->tokenizer), way));
+    TRY(same_hash(x->dir, "data.train", h->data_hash, here->train, way));
+    return same_hash(x->dir, "data.valid", h->valid_hash, here->valid, way);
+}
+
+/* ---- one checkpoint ---- */
+
+/* What is wrong with the configuration is wrong with the checkpoint. */
+static enum err read_options(const struct state_index *x, struct options *was)
+{
+    struct err_kept kept;
+    TRY(conf_defaults(&options_table, was));
+    err_keep(&kept, conf_read_text(&options_table, was, x->path, x->head.config,
+                                   (int64_t)strlen(x->head.config)));
+    if (kept.code == ERR_CONFIG)
+        FAIL(ERR_CHECKPOINT, "ckpt: the configuration in %s cannot be read; it is damaged or of "
+                             "another plait: %s", x->path, err_bare(kept.text));
+    return err_again(&kept);
+}
+
+enum err resume_open(struct state_index *x, const char *dir, int64_t step, struct options *was)
+{
+    TRY(state_index_open(x, dir));
+    if (step >= 0 && x->head.step != step)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s holds step %lld; its folder has the name of another", dir,
+             (long long)x->head.step);
+    return read_options(x, was);
+}
+
+/* ---- before there are ranks ---- */
+
+static enum err look(const struct resume_here *here, const char *dir, int64_t step,
+                     struct text *out)
+{
+    struct state_index x = {.dir = NULL};
+    struct options was;
+    enum err err = resume_open(&x, dir, step, &was);
+    if (err == ERR_OK)
+        err = resume_same(here, &x, &was);
+    if (err == ERR_OK)
+        text_add(out, "behind step %lld, from %s (saved with %s)", (long long)x.head.step, dir,
+                 x.head.layout);
+    state_index_close(&x);
+    return err == ERR_OK ? out->err : err;
+}
+
+/* auto: the newest whose index is good. */
+static enum err look_newest(const struct resume_here *here, struct text *out)
+{
+    const char *run = here->o->run.dir;
+    struct state_found *found;
+    int n, whole = 0;
+    TRY(state_list(run, &found, &n));
+    enum err err = ERR_CHECKPOINT;
+    for (int i = 0; i < n && err == ERR_CHECKPOINT; i++) {
+        char *dir;
+        if (!found[i].whole)
+            continue;
+        whole++;
+        err = state_dir(run, found[i].step, &dir);
+        if (err != ERR_OK)
+            break;
+        err = look(here, dir, found[i].step, out);
+        if (err == ERR_CHECKPOINT)
+            text_add(out, "%s; the checkpoint before it is tried: ", err_bare(err_text()));
+        mem_free(dir);
+    }
+    mem_free(found);
+    if (whole == 0) {
+        text_add(out, "there is no checkpoint in %s/checkpoints: from the start", run);
+        return out->err;
+    }
+    return err == ERR_CHECKPOINT ? resume_none_good(here->o, whole) : err;
+}
+
+enum err resume_none_good(const struct options *o, int whole)
+{
+    struct hf_weights weights;
+    const char *dir = o->run.dir;
+    if (hf_weights_open(&weights, dir) != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
+                             "begin a new run in another folder", whole, dir);
+    hf_weights_close(&weights);
+    FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good, but "
+                         "%s/model.safetensors can be read; move %s/checkpoints away, and begin "
+                         "with these weights by model.init=%s in another run.dir", whole, dir, dir,
+         dir, dir);
+}
+
+enum err resume_say(const struct resume_here *here, struct text *out)
+{
+    char *dir;
+    int64_t step;
+    if (strcmp(here->o->run.resume, "auto") == 0)
+        return look_newest(here, out);
+    TRY(folder_resumed(here->o, &dir, &step));
+    enum err err = folder_others(look(here, dir, step, out), dir);
+    mem_free(dir);
+    return err;
+}

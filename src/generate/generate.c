@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text from trained weights, or ids, on the tensor and pipeline ranks of any layout. Every token
+ * runs the forward-only list over the whole text so far (at most model.seq tokens): no key-value
+ * cache yet, so a token costs a forward of its context. The draw depends on (seed, number of the
+ * token) and on the logits alone: every tensor rank of the last stage gathers them and draws the
+ * same token, and the first of them tells the world.
+ */
+#include "generate/generate.h"
+
+#include "check/check.h"
+#include "train/handshake.h"
+#include "setup/host.h"
+#include "train/load.h"
+#include "train/train.h"
+#include "train/world.h"
+
+#include <stdio.h>
+
+struct generate_job {
+    const struct setup *setup;
+    const struct plait_generate *call;
+    const struct model_folder *folder;
+    const struct weights *weights;
+    const char *tokenizer;  /* NULL: ids in, ids out */
+    struct generate_how how;
+    const int32_t *prompt;  /* (prompts) */
+    int64_t prompts, shown; /* tokens of the prompt; the first of them that is shown */
+    int64_t length;         /* of the finished text */
+    int32_t end[HF_ENDS];   /* ids that end it */
+    int ends, threads;
+};
+
+struct generate_rank {
+    const struct generate_job *job;
+    const struct setup *s;
+    struct comm_world *world;
+    struct dev *dev;
+    struct exec *x;
+    int coord[AXIS_COUNT], teller; /* world rank whose draw counts */
+    int32_t *text;    /* owned; (length) */
+    int32_t *window;  /* owned; (seq) what the model reads now */
+    int64_t row;      /* of the last token in the window */
+    void *logits;     /* device; owned; (tp, V/tp) in the accumulation type */
+    double *values;   /* owned; (tp * V/tp) on the host */
+    void *raw;        /* owned; the same as they come from the device */
+    bool head, tells; /* has logits; is the teller */
+    struct generate_text out;
+    struct fs_file file; /* call->logits, on the teller */
+};
+
+/* ---- what is told ---- */
+
+static void note(const struct generate_rank *r, const char *text)
+{
+    if (r->tells && r->job->call->on_note)
+        r->job->call->on_note(r->job->call->arg, text);
+}
+
+static void tell(struct generate_rank *r, int32_t id)
+{
+    const struct plait_generate *call = r->job->call;
+    char bytes[64];
+    if (!r->tells)
+        return;
+    if (!r->job->tokenizer && call->on_id)
+        call->on_id(call->arg, id);
+    if (!r->job->tokenizer || !call->on_text)
+        return;
+    if (id == r->job->end[0])
+        generate_text_add(&r->out, "<|endoftext|>", 13);
+    else
+        generate_text_add(&r->out, bytes, tokenizer_decode(r->job->tokenizer, id, bytes));
+}
+
+static void note_unknown(const struct generate_rank *r)
+{
+    char text[320];
+    snprintf(text, sizeof text, "config.json has keys that plait does not know and passes over: %s",
+             r->job->folder->unknown);
+    if (r->job->folder->unknown[0])
+        note(r, text);
+}
+
+/* The prompt, and what of it the model cannot see. */
+static void tell_prompt(struct generate_rank *r)
+{
+    const struct generate_job *job = r->job;
+    int64_t unseen = job->prompts - r->s->model.seq;
+    char text[160];
+    snprintf(text, sizeof text,
+             "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
+             (long long)job->prompts, (long long)r->s->model.seq, (long long)unseen,
+             unseen == 1 ? "is" : "are");
+    if (unseen > 0)
+        note(r, text);
+    for (int64_t i = job->shown; i < job->prompts; i++)
+        tell(r, job->prompt[i]);
+}
+
+static void tell_end(struct generate_rank *r)
+{
+    char text[160];
+    snprintf(text, sizeof text,
+             "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
+             r->out.n, r->out.n == 1 ? " is" : "s are");
+    if (r->out.n > 0)
+        note(r, text);
+}
+
+static enum err write_logits(struct generate_rank *r)
+{
+    struct text line = {0};
+    if (!r->file.path)
+        return ERR_OK;
+    for (int64_t i = 0; i < r->s->model.vocab; i++)
+        text_add(&line, "%s%.*g", i ? " " : "", r->dev->at == DT_F64 ? 17 : 9, r->values[i]);
+    text_add(&line, "\n");
+    enum err err = line.err;
+    if (err == ERR_OK)
+        err = fs_write(&r->file, line.s, line.len);
+    text_free(&line);
+    return err;
+}
+
+/* ---- one token ---- */
+
+/* After the head's forward: logits of the last row, all columns, on every tensor rank. */
+static enum err on_logits(void *arg, const struct stage *s, const struct stage_mb *mb,
+                          const struct stage_slot *slot)
+{
+    struct generate_rank *r = arg;
+    int64_t cols = s->part[s->parts - 1].dims.v, all = cols * r->s->split.tp;
+    int64_t at = dtype_size(r->dev->at);
+    char *mine = (char *)r->logits + r->coord[AXIS_TP] * cols * at;
+    TRY(head_row_logits(s, mb, slot, r->row, mine));
+    if (exec_tp_group(r->x))
+        TRY(comm_all_gather(exec_tp_group(r->x), r->logits, mine, cols, r->dev->at));
+    TRY(dev_d2h(r->dev, r->raw, r->logits, all * at));
+    TRY(r->dev->ops->sync(r->dev));
+    for (int64_t i = 0; i < all; i++)
+        r->values[i] = r->dev->at == DT_F64 ? ((double *)r->raw)[i] : (double)((float *)r->raw)[i];
+    return ERR_OK;
+}
+
+/* The window: the last tokens, at most seq, padded behind to whole rows for sp (a causal model does
+ * not see what stands behind). */
+static int64_t fill_window(struct generate_rank *r, int64_t have)
+{
+    int64_t t = num_min(have, r->s->model.seq), rows = t;
+    if (r->s->split.sp)
+        rows = num_ceil_div(t, r->s->split.tp) * r->s->split.tp;
+    memcpy(r->window, r->text + have - t, (size_t)t * sizeof *r->window);
+    for (int64_t i = t; i < rows; i++)
+        r->window[i] = 0;
+    r->row = t - 1;
+    return rows;
+}
+
+static enum err next_token(struct generate_rank *r, int64_t have)
+{
+    struct exec_hooks hooks = {.logits = on_logits, .arg = r};
+    struct exec_batch b = {.input = r->window, .samples = 1, .t = fill_window(r, have)};
+    int32_t token = 0;
+    TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+    if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
+        TRY(generate_pick(r->values, r->s->model.vocab, &r->job->how, have, &token));
+    TRY(write_logits(r));
+    if (exec_world_group(r->x))
+        TRY(comm_broadcast(exec_world_group(r->x), r->teller, &token, (int64_t)sizeof token));
+    r->text[have] = token;
+    return ERR_OK;
+}
+
+static bool is_end(const struct generate_job *job, int32_t id)
+{
+    for (int i = 0; i < job->ends; i++)
+        if (job->end[i] == id)
+            return true;
+    return false;
+}
+
+/* ---- one rank ---- */
+
+/* Prompt and options, as far as they change what is written. */
+static uint64_t prompt_digest(const struct generate_job *job)
+{
+    const struct plait_generate *call = job->call;
+    struct text t = {0};
+    text_add(&t, "%lld %.17g %lld %llu %d %d %d %s", (long long)job->length, job->how.temperature,
+             (long long)job->how.top_k, (unsigned long long)job->how.seed, call->ignore_eot != 0,
+             call->raw != 0, call->logits != NULL,
+             job->tokenizer ? job->tokenizer : "ids");
+    for (int64_t i = 0; i < job->prompts; i++)
+        text_add(&t, " %d", job->prompt[i]);
+    uint64_t sum = t.err == ERR_OK ? num_hash(t.s) : 0;
+    text_free(&t);
+    return sum;
+}
+
+static enum err open_device(struct generate_rank *r)
+{
+    const struct setup *s = r->s;
+    struct dev_args dev;
+    struct exec_args a;
+    setup_dev_args(s, options_device(s->o), &dev);
+    dev.threads = r->job->threads;
+    dev.index = comm_local_rank(r->world);
+    TRY(dev_open(&dev, &r->dev));
+    setup_exec_args(s, r->coord[AXIS_PP], &a);
+    a.dev = r->dev;
+    a.world = r->world;
+    TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
+    TRY(exec_open(&a, &r->x));
+    return folder_others(load_weights(&(struct load){&s->model, r->job->weights, r->job->threads},
+                                      r->x), r->job->weights->state.dir);
+}
+
+static enum err open_rank(struct generate_rank *r)
+{
+    const struct setup *s = r->s;
+    int last = s->sched.place[s->sched.stages - 1], teller[AXIS_COUNT] = {0};
+    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
+    teller[AXIS_PP] = last;
+    r->teller = mesh_rank(&s->mesh, teller);
+    r->head = r->coord[AXIS_PP] == last;
+    r->tells = comm_rank(r->world) == r->teller;
+    TRY(handshake(s, &(struct handshake){.prompt = prompt_digest(r->job),
+                                         .weights = weights_digest(r->job->weights)},
+                  r->world));
+    TRY(open_device(r));
+    if (r->tells && r->job->call->logits)
+        TRY(fs_create(&r->file, r->job->call->logits));
+    TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
+    TRY(mem_new(s->model.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
+    memcpy(r->text, r->job->prompt, (size_t)r->job->prompts * sizeof *r->text);
+    int64_t cols = num_ceil_div(s->model.vocab, s->split.tp) * s->split.tp;
+    TRY(mem_new(cols, sizeof(double), "logits", &r->values));
+    TRY(mem_new(cols, sizeof(double), "logits", &r->raw));
+    return r->dev->ops->alloc(r->dev, cols * dtype_size(r->dev->at), "logits", &r->logits);
+}
+
+static enum err run_rank(struct generate_rank *r)
+{
+    const struct generate_job *job = r->job;
+    TRY(open_rank(r));
+    note_unknown(r);
+    tell_prompt(r);
+    for (int64_t have = job->prompts; have < job->length; have++) {
+        TRY(next_token(r, have));
+        bool stop = is_end(job, r->text[have]) && !job->call->ignore_eot;
+        if (!stop || !job->tokenizer)
+            tell(r, r->text[have]);
+        if (stop)
+            break;
+    }
+    tell_end(r);
+    return r->file.path ? fs_commit(&r->file) : ERR_OK;
+}
+
+static enum err rank_body(void *arg, struct comm_world *world)
+{
+    const struct generate_job *job = arg;
+    struct generate_rank r = {.job = job, .s = job->setup, .world = world,
+                              .out = {.give = job->call->on_text, .arg = job->call->arg,
+                                      .raw = job->call->raw != 0}};
+    enum err err = run_rank(&r);
+    if (err != ERR_OK)
+        comm_abort(world, err); /* peers may still read what is freed below */
+    exec_close(r.x);
+    if (r.dev && r.logits)
+        r.dev->ops->free(r.dev, r.logits);
+    enum err last = comm_detach(world);
+    if (err == ERR_OK)
+        err = last;
+    dev_close(r.dev);
+    if (r.file.path)
+        fs_abandon(&r.file);
+    mem_free(r.text);
+    mem_free(r.window);
+    mem_free(r.values);
+    mem_free(r.raw);
+    return err;
+}
+
+/* ---- the run ---- */
+
+static enum err check_ranks(const struct setup *s, int ranks)
+{
+    if (ranks && ranks != s->mesh.world)
+        FAIL(ERR_CONFIG, "ranks started: %d, but the layout has parallel.tp %d x parallel.pp %d = "
+                         "%d; start %d, or change the layout with parallel.tp=... parallel.pp=...; "
+                         "-n is the number of ranks: for tokens to write, did you mean --tokens %d",
+             ranks, s->split.tp, s->sched.p, s->mesh.world, s->mesh.world, ranks);
+    return ERR_OK;
+}
+
+static enum err check_call(const struct model_folder *folder, const struct plait_generate *c)
+{
+    const struct options *o = &folder->options;
+    if (c->tokens < 0 || c->top_k < 0 || !(c->temperature >= 0 && isfinite(c->temperature)))
+        FAIL(ERR_CONFIG, "generate: tokens %lld, top_k %d and temperature %g: each has to be a "
+                         "number from 0 on", (long long)c->tokens, c->top_k, c->temperature);
+    if (c->ids && c->prompt && c->prompt[0])
+        FAIL(ERR_CONFIG, "generate: a prompt is given as text and as ids; give one");
+    if (c->ids && c->id_count < 1)
+        FAIL(ERR_CONFIG, "generate: ids are asked for and none is given to begin with; give one or "
+                         "more");
+    if (!model_traits(folder->model.kind)->text)
+        FAIL(ERR_CONFIG, "generate: %s has model.kind %s, which tells classes and writes no text; "
+                         "use a folder of gpt or llama", folder->dir,
+             model_traits(folder->model.kind)->name);
+    if (o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "train.device null computes nothing, so it has no text to draw; use "
+                         "train.device=cpu");
+    return model_folder_filled(folder);
+}
+
+/* Ids as they are. */
+static enum err take_ids(struct generate_job *job, int64_t vocab, int32_t **prompt)
+{
+    const struct plait_generate *c = job->call;
+    for (int64_t i = 0; i < c->id_count; i++)
+        if (c->ids[i] < 0 || c->ids[i] >= vocab)
+            FAIL(ERR_TOKEN, "generate: id %lld of the prompt is %d, the model has ids 0 to %lld",
+                 (long long)i + 1, c->ids[i], (long long)vocab - 1);
+    TRY(mem_new(c->id_count, sizeof **prompt, "the prompt", prompt));
+    memcpy(*prompt, c->ids, (size_t)c->id_count * sizeof **prompt);
+    job->prompts = c->id_count;
+    return ERR_OK;
+}
+
+/* Text; where there is none the model begins as behind the end of another text. */
+static enum err take_text(struct generate_job *job, int32_t **prompt)
+{
+    const char *text = job->call->prompt ? job->call->prompt : "";
+    TRY(tokenizer_encode(job->tokenizer, text, (int64_t)strlen(text), prompt, &job->prompts));
+    if (job->prompts > 0)
+        return ERR_OK;
+    mem_free(*prompt);
+    TRY(mem_new(1, sizeof **prompt, "the prompt", prompt));
+    (*prompt)[0] = job->end[0];
+    job->prompts = job->shown = 1;
+    return ERR_OK;
+}
+
+/* Ids that are some text, or end one. */
+static enum err make_legal(struct generate_job *job, int64_t vocab, bool **legal)
+{
+    char bytes[64];
+    TRY(mem_new(vocab, sizeof **legal, "the ids that are text", legal));
+    for (int64_t i = 0; i < vocab; i++)
+        (*legal)[i] = i == job->end[0] || tokenizer_decode(job->tokenizer, (int32_t)i, bytes) > 0;
+    job->how.legal = *legal;
+    return ERR_OK;
+}
+
+/* What the weights are of, and with it what is read and written: text or ids. */
+static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int32_t **prompt,
+                            bool **legal)
+{
+    const struct model_folder *folder = job->folder;
+    int64_t vocab = job->setup->model.vocab;
+    enum err err = model_folder_tokenizer(folder, job->weights, name);
+    if (job->call->ids && (err == ERR_OK || err == ERR_TOKEN)) {
+        bool known = err == ERR_OK; /* else its end is not known, and config.json's may be */
+        job->ends = known ? 1 : folder->ends;
+        memcpy(job->end, folder->end, sizeof job->end);
+        if (known)
+            job->end[0] = tokenizer_end(name);
+        return take_ids(job, vocab, prompt);
+    }
+    TRY(err);
+    TRY(tokenizer_check(name, vocab));
+    job->tokenizer = name;
+    job->end[0] = tokenizer_end(name);
+    job->ends = 1;
+    TRY(make_legal(job, vocab, legal));
+    return take_text(job, prompt);
+}
+
+static enum err run_ranks(struct generate_job *job)
+{
+    const struct options *o = &job->folder->options;
+    char name[SAFET_NOTE];
+    int32_t *prompt = NULL;
+    bool *legal = NULL;
+    TRY(weights_check_rest(job->weights, &job->setup->model));
+    enum err err = take_prompt(job, name, &prompt, &legal);
+    job->prompt = prompt;
+    job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
+    job->threads = options_threads(o, job->setup->mesh.world);
+    comm_environment();
+    if (err == ERR_OK)
+        err = world_run("plait generate", o, job->setup->mesh.world, rank_body, job);
+    mem_free(prompt);
+    mem_free(legal);
+    return err;
+}
+
+enum err run_generate(const struct model_folder *folder, const struct plait_generate *call)
+{
+    const struct options *o = &folder->options;
+    struct setup s;
+    struct weights w = {.files = {NULL, 0}};
+    struct generate_job job = {.setup = &s, .call = call, .folder = folder, .weights = &w,
+                               .how = {call->temperature, call->top_k, call->seed, NULL}};
+    int ranks = call->ranks;
+    TRY(check_call(folder, call));
+    enum err err = setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s);
+    if (err == ERR_OK)
+        err = check_launch(o, &ranks);
+    if (err == ERR_OK)
+        err = check_ranks(&s, ranks);
+    if (err == ERR_OK)
+        err = host_check(&s);
+    if (err == ERR_OK)
+        err = model_folder_weights(folder, call->step ? call->step : "", &w);
+    if (err == ERR_OK)
+        err = run_ranks(&job);
+    weights_close(&w);
+    setup_free(&s);
+    return err;
+}

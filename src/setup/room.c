@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is planned is what the executor allocates, and what the device takes for itself when it is
+ * opened. More is used by what libraries load with their first calls: kernels, and the buffers of a
+ * transport. So a plan that just fits may still find too little; the two numbers say by how much.
+ */
+#include "setup/room.h"
+
+static const struct memory *memory_of(const struct setup *s, int rank)
+{
+    int coord[AXIS_COUNT];
+    mesh_coord(&s->mesh, rank, coord);
+    return &s->memory[coord[AXIS_PP]];
+}
+
+enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
+{
+    char need[32], open[32], whole[32];
+    struct text kinds = {0};
+    const struct memory *m = memory_of(s, rank);
+    int64_t total = memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
+    if (all == 0 || rest <= left)
+        return ERR_OK;
+    setup_kinds(m, &kinds);
+    enum err err = kinds.err;
+    if (err == ERR_OK)
+        err = err_set(ERR_MEMORY, __FILE__, __LINE__,
+                      "memory: rank %d needs %s, and its device has %s free of %s:%s; use more "
+                      "ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
+                      "train.recompute (every:1, full)", rank, text_bytes(total, need),
+                      text_bytes(left + m->bytes[MEMORY_LIBRARY], open), text_bytes(all, whole),
+                      kinds.s);
+    text_free(&kinds);
+    return err;
+}
+
+void room_table(const struct setup *s, const double *used, struct text *out)
+{
+    char planned[32], taken[32];
+    text_add(out, "memory of the devices      planned           used\n");
+    for (int r = 0; r < s->mesh.world; r++) {
+        int64_t total = memory_total(memory_of(s, r));
+        text_add(out, "  rank %-6d %18lld B %12lld B  (%s, %s)\n", r, (long long)total,
+                 (long long)used[r], text_bytes(total, planned),
+                 text_bytes((int64_t)used[r], taken));
+    }
+}

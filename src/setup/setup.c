@@ -1,0 +1,446 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each line takes what the lines above made and makes one thing: options -> model, mesh -> schedule
+ * -> cut -> bubble -> decisions -> groups, memory.
+ */
+#include "setup/setup.h"
+
+#include "comm/comm.h"
+#include "exec/exec.h"
+#include "setup/split.h"
+#include "sim/sim.h"
+#include <stdio.h>
+
+/* s with its weight gradients in the order of the microbatches. */
+static enum err make_canonical(struct sched *s, bool tied)
+{
+    struct sched canonical;
+    struct sched_report report = {0};
+    enum err err = sched_check(s, &report); /* a file may say anything */
+    if (err == ERR_OK)
+        err = sched_canonical(s, tied, &canonical);
+    sched_report_free(&report);
+    TRY(err);
+    sched_free(s);
+    *s = canonical;
+    return ERR_OK;
+}
+
+/* The training list's computing, of the list that was made. */
+static enum err make_compute(const struct setup *s, struct schedule *made, struct sched *out)
+{
+    const struct options *o = s->o;
+    struct sched_shape shape = schedule_shape(o);
+    if (made->list.p == 0)
+        TRY(schedule_make(o, &shape, made));
+    if (o->train.canonical_accumulation)
+        TRY(make_canonical(&made->list, s->model.tied));
+    if (o->train.recompute != OPTIONS_RECOMPUTE_NONE)
+        return sched_recompute(&made->list, out);
+    *out = made->list;
+    made->list = (struct sched){0};
+    return ERR_OK;
+}
+
+static enum err make_sched(struct setup *s, struct schedule *made)
+{
+    const struct options *o = s->o;
+    struct sched compute;
+    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
+    bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
+    struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed};
+    if (s->training)
+        TRY(make_compute(s, made, &compute));
+    else
+        TRY(sched_make_forward(&shape, NULL, &compute));
+    la.tied = s->training && s->model.tied;
+    enum err err = sched_lower(&compute, &la, &s->sched);
+    sched_free(&compute);
+    TRY(err);
+    return sched_check(&s->sched, &s->report);
+}
+
+/* Validation runs with the placement of training, forwards only, and uses its slots, of which it
+ * may need more of a stage's. */
+static enum err make_forward(struct setup *s)
+{
+    struct sched compute;
+    struct sched_shape shape = {.p = s->sched.p, .m = s->sched.m, .v = s->sched.v};
+    struct sched_report report = {0};
+    if (!s->training || !s->o->data.valid[0])
+        return ERR_OK;
+    TRY(sched_make_forward(&shape, s->sched.place, &compute));
+    enum err err = sched_lower(&compute, &(struct sched_lower_args){0}, &s->forward);
+    sched_free(&compute);
+    if (err == ERR_OK)
+        err = sched_check(&s->forward, &report);
+    for (int i = 0; err == ERR_OK && i < s->forward.stages; i++)
+        s->report.stage_peak[i] = (int)num_max(s->report.stage_peak[i], report.stage_peak[i]);
+    sched_report_free(&report);
+    return err;
+}
+
+void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *out)
+{
+    *out = (struct dev_args){.kind = kind,
+                             .ct = s->types.ct,
+                             .largest = &s->attn,
+                             .deterministic = s->o->train.deterministic,
+                             .cache = s->o->env.cache,
+                             .graph = s->decided[DECIDED_GRAPH].value,
+                             .attn_grad = (enum dev_attn_grad)s->decided[DECIDED_ATTENTION].value};
+}
+
+/* The attention of a whole microbatch on one rank. */
+static void make_attn(struct setup *s)
+{
+    for (int64_t i = 0; i < model_layers(&s->model) && !s->attn.heads; i++) {
+        struct model_dims d;
+        struct layer l = model_layer(&s->model, i);
+        model_dims(&l, &s->split, s->samples, &s->types, &d);
+        if (l.type == &layer_type_attn)
+            s->attn = (struct attn){.b = d.b, .tq = d.t, .tk = d.t, .heads = d.h, .kv_heads = d.k,
+                                    .d = d.d, .drop.p = l.dims.dropout};
+    }
+}
+
+/* GPUs that do not reach each other, or are not to: of a stage's data or tensor ranks; of the
+ * stages. */
+struct no_p2p { bool ranks, stages; };
+
+/* Bytes that the transport of pipeline rank pp takes of a GPU. */
+static int64_t device_bytes(const struct setup *s, int pp, struct no_p2p far)
+{
+    const struct group *g = s->groups[pp];
+    struct comm_device_plan p = {.window = g[GROUP_DP].members, .also_nccl = g[GROUP_TP].members,
+                                 .overlapped = s->decided[DECIDED_OVERLAP].value > 0,
+                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
+                                         (g[GROUP_MERGE].members > 1),
+                                 .tiny = g[GROUP_SUMS].members > 1,
+                                 .channels = groups_channels(&s->sched, pp, NULL),
+                                 .no_p2p = far.ranks, .stages_no_p2p = far.stages};
+    return comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
+}
+
+void setup_buffers(const struct setup *s, struct buffers_args *out)
+{
+    *out = (struct buffers_args){.model = &s->model, .split = s->split, .sched = &s->sched,
+                                 .report = &s->report, .cut = s->cut, .samples = s->samples,
+                                 .share = s->share, .types = s->types,
+                                 .shares = (int)s->decided[DECIDED_ZERO].value,
+                                 .training = s->training,
+                                 .splits = sched_has(&s->sched, SCHED_I),
+                                 .redo = s->redo ? s->segments : NULL};
+}
+
+static enum err plan_rank(struct setup *s, int pp, struct no_p2p far)
+{
+    struct dev_args dev;
+    setup_dev_args(s, options_device(s->o), &dev);
+    dev.threads = options_threads(s->o, s->mesh.world);
+    TRY(setup_plan_comm(s, pp));
+    struct memory_args a = {.library = dev_workspace_bytes(&dev),
+                            .scratch = groups_scratch(s->groups[pp])};
+    setup_buffers(s, &a.buffers);
+    a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
+    if (options_device(s->o) == DEV_CUDA)
+        a.transport = device_bytes(s, pp, far);
+    return memory_plan(&a, pp, &s->memory[pp]);
+}
+
+static enum err make_memory(struct setup *s)
+{
+    TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
+    TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
+    TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
+    for (int pp = 0; pp < s->sched.p; pp++)
+        TRY(plan_rank(s, pp, (struct no_p2p){s->o->env.no_copies, s->o->env.no_copies}));
+    return ERR_OK;
+}
+
+/* GPUs that can be asked whether they reach each other, and room for the numbers of some. */
+struct asked { bool (*reach)(const int *gpu, int n); int *gpu; };
+
+/* Do the ranks beside those of pipeline rank pp on this axis reach each other? */
+static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const struct asked *k)
+{
+    const int *size = s->mesh.size;
+    for (int tp = 0; tp < (axis == AXIS_TP ? 1 : size[AXIS_TP]); tp++)
+        for (int dp = 0; dp < (axis == AXIS_DP ? 1 : size[AXIS_DP]); dp++) {
+            int coord[AXIS_COUNT] = {[AXIS_TP] = tp, [AXIS_DP] = dp, [AXIS_PP] = pp};
+            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, k->gpu);
+            if (n > 1 && !k->reach(k->gpu, n))
+                return false;
+        }
+    return true;
+}
+
+enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
+{
+    struct asked k = {.reach = reach};
+    if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD ||
+        s->o->env.no_copies)
+        return ERR_OK;
+    TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
+    struct no_p2p far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
+    s->tp_no_p2p = false;
+    s->no_p2p = far.stages;
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        s->tp_no_p2p = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_no_p2p;
+        s->no_p2p = s->no_p2p || s->tp_no_p2p || !axis_reaches(s, pp, AXIS_DP, &k);
+    }
+    decision_make(s, s->decided);
+    enum err err = ERR_OK;
+    for (int pp = 0; pp < s->sched.p && err == ERR_OK; pp++) {
+        far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
+        err = plan_rank(s, pp, far);
+    }
+    mem_free(k.gpu);
+    return err;
+}
+
+/* The step on the clock: its bubble and how long it takes. */
+static enum err play(const struct setup *s, struct sim_cost *cost, double *bubble, double *time)
+{
+    double *each;
+    struct sim_result r;
+    TRY(mem_new(s->sched.begin[s->sched.p], sizeof *each, "the simulation", &each));
+    if (s->segments) {
+        ends_shares(&s->model, &s->sched, s->cut, s->segments, each);
+        cost->each = each;
+    }
+    enum err err = sim_run(&s->sched, &s->report, cost, false, &r);
+    mem_free(each);
+    TRY(err);
+    *bubble = r.bubble_fraction;
+    *time = r.makespan;
+    sim_result_free(&r);
+    return ERR_OK;
+}
+
+/* With stages that take time in proportion to their FLOPs, backward twice forward and a recompute
+ * once. */
+static enum err play_flops(const struct setup *s, double *bubble, double *time)
+{
+    double *scale;
+    int stages = s->sched.stages;
+    TRY(mem_new(2 * stages, sizeof *scale, "the simulation", &scale));
+    for (int i = 0; i < stages; i++) {
+        scale[i] = model_flops(&s->model, &s->cut[i], false);
+        scale[stages + i] = model_flops(&s->model, &s->cut[i], true);
+    }
+    struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
+                            .redo_scale = scale + stages};
+    enum err err = play(s, &cost, bubble, time);
+    mem_free(scale);
+    return err;
+}
+
+/* With measured costs, which are those of the cut that was measured. */
+static enum err play_measured(struct setup *s)
+{
+    double time;
+    struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
+    return play(s, &cost, &s->bubble, &time);
+}
+
+/* Half layers come into question where they have so much less of the costliest rank or step. */
+static const double FINER_WORTH = 0.01;
+
+/* `other` for the cut there is, which it then holds. */
+static void exchange(struct setup *s, struct model_stage **other)
+{
+    struct model_stage *before = s->cut;
+    s->cut = *other;
+    *other = before;
+}
+
+/* `other` for the cut, if the step is shorter with it, by a share of *time. */
+static enum err take_shorter(struct setup *s, struct model_stage **other, double share,
+                             double *time)
+{
+    double bubble, its;
+    exchange(s, other);
+    enum err err = play_flops(s, &bubble, &its);
+    if (err != ERR_OK || its >= *time * (1 - share)) {
+        exchange(s, other);
+        return err;
+    }
+    s->bubble = bubble;
+    *time = its;
+    return ERR_OK;
+}
+
+/* Of ranks with one stage the costliest must have less: this asks for no schedule, so that all of
+ * them have the same stages, and with these the same bits and measured times. With two replicas a
+ * stage has two ranks, and is cut between layers. */
+static enum err cut_by_stages(struct setup *s, struct model_stage **other)
+{
+    double time;
+    bool finer = false;
+    memcpy(*other, s->cut, (size_t)s->sched.stages * sizeof **other);
+    if (s->sched.replicas == 1)
+        TRY(model_cut_finer(&s->model, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
+    if (finer)
+        exchange(s, other);
+    return play_flops(s, &s->bubble, &time);
+}
+
+/* Where ranks have several, the costliest stage may be made cheap or the costliest rank, and that
+ * finer. What counts is the step, which uneven stages of even ranks may make longer. */
+static enum err cut_by_steps(struct setup *s, struct model_stage **other)
+{
+    int stages = s->sched.stages;
+    double time;
+    bool finer;
+    TRY(play_flops(s, &s->bubble, &time));
+    TRY(model_cut(&s->model, stages, s->sched.place, *other));
+    TRY(take_shorter(s, other, 0, &time));
+    memcpy(*other, s->cut, (size_t)stages * sizeof **other);
+    TRY(model_cut_finer(&s->model, stages, s->sched.place, FINER_WORTH, *other, &finer));
+    return take_shorter(s, other, FINER_WORTH, &time);
+}
+
+static enum err make_cut(struct setup *s)
+{
+    struct model_stage *other;
+    int stages = s->sched.stages;
+    TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
+    if (s->training && split_is_named(s->o)) {
+        double time;
+        TRY(split_cut(s->o, &s->model, s->cut));
+        return play_flops(s, &s->bubble, &time);
+    }
+    TRY(model_cut(&s->model, stages, NULL, s->cut));
+    if (!s->training)
+        return ERR_OK;
+    TRY(mem_new(stages, sizeof *other, "the cut", &other));
+    bool several = s->sched.v > 1 && s->sched.replicas == 1;
+    enum err err = several ? cut_by_steps(s, &other) : cut_by_stages(s, &other);
+    mem_free(other);
+    return err;
+}
+
+enum err setup_check_bytes(const struct options *o, const struct model *a)
+{
+    bool text = model_traits(a->kind)->text;
+    double rows = (double)o->parallel.microbatch * (double)a->seq;
+    double heads = (double)(a->heads + 2 * a->kv_heads) * (double)a->head_dim;
+    double c = (double)a->hidden, v = (double)a->vocab;
+    double weights = 2 * v * c + (double)a->seq * c, live = 4 * v + 8 * c;
+    char model[256] = "model.widths";
+    for (int64_t i = 0; i < a->layers; i++) {
+        double f = (double)(text ? a->ffn : a->width[i + 1]);
+        c = text ? c : (double)a->width[i];
+        weights += 2 * c * heads + 3 * c * f + 8 * (c + heads + f);
+        live += 8 * c + 4 * heads + 8 * f + 4 * (double)a->heads;
+    }
+    double bytes = 48 * weights + 8 * rows * live * (double)options_microbatches(o);
+    if (text)
+        snprintf(model, sizeof model, "model.layers %lld, model.hidden %lld, model.heads %lld, "
+                 "model.head_dim %lld, model.ffn %lld, model.vocab %lld, model.seq %lld",
+                 (long long)a->layers, (long long)a->hidden, (long long)a->heads,
+                 (long long)a->head_dim, (long long)a->ffn, (long long)a->vocab, (long long)a->seq);
+    if (bytes > 0x1p60)
+        FAIL(ERR_CONFIG, "%s and parallel.microbatch %lld may take %.2g bytes, and bytes are "
+                         "counted up to %.2g; use smaller ones", model,
+             (long long)o->parallel.microbatch, bytes, 0x1p60);
+    return ERR_OK;
+}
+
+/* made: of training; takes what it holds, but for the list, which may stay. */
+static enum err make(const struct options *o, int64_t vocab, struct schedule *made, struct setup *s)
+{
+    int axes[AXIS_COUNT];
+    double time;
+    bool training = made != NULL;
+    *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
+    options_arch(o, &s->model);
+    if (s->model.vocab == 0)
+        s->model.vocab = vocab;
+    options_split(o, &s->split);
+    options_axes(o, axes);
+    s->types = options_types(o);
+    if (training) {
+        s->samples = o->parallel.microbatch;
+        s->share = options_samples(o);
+    }
+    TRY(model_check(&s->model));
+    TRY(model_check_split(&s->model, &s->split));
+    TRY(setup_check_bytes(o, &s->model));
+    TRY(mesh_make(axes, &s->mesh));
+    TRY(make_sched(s, made));
+    if (training) {
+        s->time = made->time;
+        made->time = NULL;
+    }
+    TRY(make_forward(s));
+    TRY(make_cut(s));
+    buffers_place(&s->sched, s->cut);
+    make_attn(s);
+    decision_make(s, s->decided);
+    TRY(setup_plan_segments(s));
+    decision_make(s, s->decided); /* of recompute, with the segments */
+    if (s->time)
+        TRY(play_measured(s));
+    else if (s->redo)
+        TRY(play_flops(s, &s->bubble, &time)); /* the cut's had no segments */
+    return make_memory(s);
+}
+
+enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule *made,
+                         struct setup *out)
+{
+    enum err err = make(o, vocab, made, out);
+    schedule_free(made);
+    return err;
+}
+
+enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
+{
+    struct schedule made = {0};
+    if (!training)
+        return make(o, vocab, NULL, out);
+    *out = (struct setup){0};
+    TRY(schedule_costs(o, &made));
+    return setup_make_with(o, vocab, &made, out);
+}
+
+void setup_free(struct setup *s)
+{
+    segments_free(s->segments, s->sched.stages);
+    sched_free(&s->sched);
+    sched_report_free(&s->report);
+    sched_free(&s->forward);
+    mem_free(s->cut);
+    mem_free(s->memory);
+    mem_free(s->groups);
+    mem_free(s->traffic);
+    mem_free(s->time);
+    *s = (struct setup){0};
+}
+
+enum err setup_forward(const struct setup *s, int m, struct sched *out)
+{
+    struct sched_report report = {0};
+    TRY(sched_first(&s->forward, m, out));
+    enum err err = sched_check(out, &report);
+    sched_report_free(&report);
+    return err;
+}
+
+void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
+{
+    *out = (struct exec_args){.model = &s->model, .split = s->split, .mesh = &s->mesh,
+                              .sched = &s->sched, .report = &s->report, .cut = s->cut,
+                              .segments = s->segments, .redo = s->redo,
+                              .samples = s->samples, .share = s->share,
+                              .seed = (uint64_t)s->o->train.seed, .training = s->training,
+                              .optim = {.beta1 = s->o->optim.beta1, .beta2 = s->o->optim.beta2,
+                                        .eps = s->o->optim.eps, .decay = s->o->optim.decay,
+                                        .clip = s->o->optim.clip},
+                              .tp_rows = s->decided[DECIDED_OVERLAP].value,
+                              .shares = (int)s->decided[DECIDED_ZERO].value,
+                              .groups = s->groups[pp], .traffic = &s->traffic[pp],
+                              .plan = s->memory[pp].bytes};
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What ranks have to do with one another, of what is planned: sums of gradients by segments,
+ * groups, what a step starts in them.
+ * The table is of one rank: ranks that differ on other axes than the pipeline's have the same.
+ */
+#include "setup/setup.h"
+
+#include "base/mem.h"
+#include "comm/comm.h"
+
+/* Do GPUs move by copies what n of them have between them? */
+static bool copies(const struct setup *s, int n, bool no_p2p)
+{
+    return options_device(s->o) == DEV_CUDA && !no_p2p && !s->o->env.no_copies &&
+           comm_would_copy((enum comm_kind)s->o->train.transport, n);
+}
+
+/* How many bytes of gradients are worth a sum of their own: by keys alone, so that all who plan the
+ * run have one program, whatever GPUs they see. */
+static int64_t segment_bytes(const struct setup *s)
+{
+    if (options_device(s->o) != DEV_CUDA)
+        return 0;
+    return comm_would_copy((enum comm_kind)s->o->train.transport, s->mesh.size[AXIS_DP])
+               ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
+}
+
+enum err setup_plan_segments(struct setup *s)
+{
+    struct segments_args a = {.model = &s->model, .split = s->split, .bytes = segment_bytes(s),
+                              .element = dtype_size(s->types.at),
+                              .shares = (int)s->decided[DECIDED_ZERO].value};
+    int recompute = s->training ? s->o->train.recompute : OPTIONS_RECOMPUTE_NONE;
+    if (conf_word_index(recompute) == OPTIONS_RECOMPUTE_EVERY)
+        a.every = conf_word_number(recompute);
+    else if (recompute == OPTIONS_RECOMPUTE_SQRT)
+        a.every = SEGMENTS_SQRT;
+    s->redo = a.every != 0;
+    TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
+    if (!s->redo && (!s->training || s->mesh.size[AXIS_DP] == 1))
+        return ERR_OK;
+    enum err err = segments_cut(s->segments, s->redo, a.shares > 1, &s->sched, &s->report);
+    return err == ERR_CONFIG && s->redo
+               ? err_set(err, __FILE__, __LINE__, "train.recompute: %s", err_bare(err_text()))
+               : err;
+}
+
+static struct traffic_args traffic_args_of(const struct setup *s, int pp)
+{
+    return (struct traffic_args){.of = {.model = &s->model,
+                                        .split = s->split,
+                                        .mesh = &s->mesh,
+                                        .sched = &s->sched,
+                                        .cut = s->cut,
+                                        .types = s->types,
+                                        .samples = s->samples,
+                                        .shares = (int)s->decided[DECIDED_ZERO].value,
+                                        .overlapped = s->decided[DECIDED_OVERLAP].value > 0},
+                                 .group = s->groups[pp],
+                                 .share = s->share,
+                                 .rows = s->decided[DECIDED_OVERLAP].value,
+                                 .chunked = copies(s, s->split.tp, s->tp_no_p2p),
+                                 .segments = s->segments};
+}
+
+enum err setup_plan_comm(struct setup *s, int pp)
+{
+    struct group *g = s->groups[pp];
+    struct traffic_args a = traffic_args_of(s, pp);
+    groups_make(&a.of, pp, g);
+    for (int k = 0; k < GROUP_KINDS; k++)
+        g[k].scratch = comm_scratch_bytes((enum comm_kind)s->o->train.transport, g[k].members,
+                                          g[k].max_bytes);
+    return traffic_plan(&a, pp, &s->traffic[pp]);
+}
+
+enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each)
+{
+    TRY(mem_new(s->sched.begin[s->sched.p], sizeof **each, "the end of a step", each));
+    ends_shares(&s->model, &s->sched, s->cut, s->segments, *each);
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        struct traffic_args a = traffic_args_of(s, pp);
+        TRY(ends_plan(&a, pp, r, *each));
+    }
+    return ERR_OK;
+}
+
+/* The pipeline rank that starts the most bytes, and what it starts. */
+static int most(const struct setup *s, struct axis_traffic *out)
+{
+    int at = 0;
+    traffic_by_axis(&s->traffic[0], s->groups[0], out);
+    for (int pp = 1; pp < s->sched.p; pp++) {
+        struct axis_traffic t;
+        traffic_by_axis(&s->traffic[pp], s->groups[pp], &t);
+        if (traffic_bytes(&t) > traffic_bytes(out)) {
+            at = pp;
+            *out = t;
+        }
+    }
+    return at;
+}
+
+void setup_traffic_table(const struct setup *s, struct text *out)
+{
+    struct axis_traffic t;
+    char buf[32];
+    int pp = most(s, &t);
+    if (s->mesh.world == 1)
+        return;
+    text_add(out, "traffic a step              messages          bytes");
+    if (s->sched.p > 1)
+        text_add(out, "  (a rank of pp %d, which has the most)", pp);
+    text_add(out, "\n");
+    for (int i = 0; i < TRAFFIC_AXES; i++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++) {
+            const struct traffic *of = &t.kind[i][k];
+            if (of->messages > 0)
+                text_add(out, "  %-14s over %-5s %8lld %14lld B  (%s)\n",
+                         mesh_traffic_name((enum traffic_kind)k), traffic_axis_name(i),
+                         (long long)of->messages, (long long)of->bytes,
+                         text_bytes(of->bytes, buf));
+        }
+}

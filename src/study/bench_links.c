@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the links between ranks carry: collectives over all ranks and a message from rank 0 to rank
+ * 1, each over buffers of 1 KiB to 256 MiB in device memory, the way those of a run's tensor ranks
+ * go: what is sent lies in a window, where GPUs have one. A point is the median of several batches,
+ * between barriers, of operations one behind the other; a message goes there and back and counts
+ * half. Rank 0 keeps the times.
+ */
+#include "study/bench.h"
+
+#include "base/log.h"
+#include "comm/comm.h"
+#include <stdlib.h>
+
+enum { LEAST = 1 << 10, LARGEST = 1 << 28, BATCHES = 5, OPS_MAX = 100, RANKS_MAX = 1024 };
+
+struct link {
+    struct bench *b;
+    struct comm_world *w;
+    struct comm_group *all;
+    struct dev *dev;
+    char *to, *from;  /* device, LARGEST bytes */
+    char *window;     /* from, where that is the transport's */
+};
+
+const char *bench_link_name(enum bench_link l)
+{
+    static const char *const name[BENCH_LINKS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                  "all_to_all", "send"};
+    return name[l];
+}
+
+double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p)
+{
+    double n = b->ranks, part = l == LINK_SEND ? 1 : (n - 1) / n * (l == LINK_ALL_REDUCE ? 2 : 1);
+    return part * (double)p->bytes / p->seconds;
+}
+
+/* There and back between ranks 0 and 1; the others have nothing to do. */
+static enum err bounce(struct link *k, int64_t bytes)
+{
+    int me = comm_rank(k->w);
+    struct comm_req out = {0}, in = {0};
+    struct comm_device_msg m = {.peer = 1 - me, .tag = 1, .bytes = bytes};
+    if (me > 1)
+        return ERR_OK;
+    for (int turn = 0; turn < 2; turn++) {
+        if (me == turn) {
+            m.p = k->from;
+            TRY(comm_device_send_start(k->w, &m, &out));
+            TRY(comm_finish(&out));
+        } else {
+            m.p = k->to;
+            TRY(comm_device_recv_start(k->w, &m, &in));
+            TRY(comm_finish(&in));
+        }
+    }
+    return ERR_OK;
+}
+
+/* An equal part to each, and from each. */
+static enum err exchange(struct link *k, int64_t part)
+{
+    int64_t count[RANKS_MAX], at[RANKS_MAX];
+    struct comm_to_all a = {.out = k->to, .in = k->from, .recv = {count, at}, .send = {count, at},
+                            .dt = k->dev->ct};
+    for (int i = 0; i < comm_size(k->w); i++) {
+        count[i] = part;
+        at[i] = i * part;
+    }
+    return comm_all_to_all(k->all, &a);
+}
+
+/* bytes: of the whole buffer, of which a gather gives and a scatter takes a part. */
+static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
+{
+    int64_t size = dtype_size(k->dev->ct), n = bytes / size, part = n / comm_size(k->w);
+    switch (l) {
+    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->from, n, k->dev->ct, COMM_SUM);
+    case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, k->dev->ct);
+    case LINK_REDUCE_SCATTER:
+        return comm_reduce_scatter(k->all, k->to, k->from, part, k->dev->ct);
+    case LINK_ALL_TO_ALL: return exchange(k, part);
+    default: return bounce(k, bytes);
+    }
+}
+
+static enum err batch(struct link *k, enum bench_link l, int64_t bytes, int n, double *out)
+{
+    TRY(k->dev->ops->sync(k->dev));
+    TRY(comm_barrier(k->all));
+    double begin = log_now();
+    for (int i = 0; i < n; i++)
+        TRY(operate(k, l, bytes));
+    TRY(k->dev->ops->sync(k->dev));
+    TRY(comm_barrier(k->all));
+    *out = (log_now() - begin) / n / (l == LINK_SEND ? 2 : 1);
+    return ERR_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* All ranks do as many operations as rank 0 finds that its budget holds. */
+static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *out)
+{
+    double t[BATCHES];
+    int64_t n;
+    TRY(batch(k, l, bytes, 1, &t[0]));
+    TRY(batch(k, l, bytes, 1, &t[0]));
+    n = num_min(OPS_MAX, 1 + (int64_t)(bench_budget(k->b) / BATCHES / (t[0] + 1e-9)));
+    double agreed = (double)n, *shared;
+    TRY(k->dev->ops->alloc(k->dev, (int64_t)sizeof agreed, "a count", (void **)&shared));
+    enum err err = dev_h2d(k->dev, shared, &agreed, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = comm_broadcast(k->all, 0, shared, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = dev_d2h(k->dev, &agreed, shared, (int64_t)sizeof agreed);
+    if (err == ERR_OK)
+        err = k->dev->ops->sync(k->dev);
+    k->dev->ops->free(k->dev, shared);
+    TRY(err);
+    for (int i = 0; i < BATCHES; i++)
+        TRY(batch(k, l, bytes, (int)agreed, &t[i]));
+    qsort(t, BATCHES, sizeof *t, compare);
+    *out = t[BATCHES / 2];
+    return ERR_OK;
+}
+
+static enum err measure(struct link *k)
+{
+    struct bench *b = k->b;
+    int64_t largest = b->a->largest > 0 ? b->a->largest : LARGEST;
+    for (int l = 0; l < BENCH_LINKS; l++) {
+        int i = 0;
+        for (int64_t bytes = LEAST; bytes <= largest && i < BENCH_POINTS; bytes *= 4, i++) {
+            double seconds;
+            TRY(point(k, (enum bench_link)l, bytes, &seconds));
+            if (comm_rank(k->w) != 0)
+                continue;
+            b->curve[l][i] = (struct bench_point){bytes, seconds};
+            b->points[l] = i + 1;
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err open_link(struct link *k)
+{
+    int ranks[RANKS_MAX], n = comm_size(k->w);
+    const struct comm_channel ways[] = {{0, 1, 0}, {1, 0, 0}};
+    struct comm_group_args a = {.ranks = ranks, .n = n, .mem = COMM_DEVICE};
+    if (n > RANKS_MAX)
+        FAIL(ERR_CONFIG, "bench: %d ranks; at most %d are measured", n, RANKS_MAX);
+    for (int i = 0; i < n; i++)
+        ranks[i] = i;
+    TRY(dev_open(&(struct dev_args){.kind = options_device(k->b->o), .ct = k->b->types.ct,
+                                    .threads = options_threads(k->b->o, n),
+                                    .cache = k->b->o->env.cache,
+                                    .index = comm_local_rank(k->w)}, &k->dev));
+    TRY(comm_attach(k->w, k->dev, !k->b->o->env.no_copies));
+    TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
+    TRY(comm_window_take(k->w, LARGEST, "a buffer", (void **)&k->window));
+    k->from = k->window;
+    if (!k->window)
+        TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
+    a.window = k->window;
+    a.window_bytes = LARGEST;
+    a.also_nccl = true;
+    a.max_bytes = LARGEST;
+    TRY(comm_group_open(k->w, &a, &k->all));
+    return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);
+}
+
+enum err bench_links(struct bench *b, struct comm_world *w)
+{
+    struct link k = {.b = b, .w = w};
+    enum err err = open_link(&k);
+    if (err == ERR_OK)
+        err = measure(&k);
+    if (err != ERR_OK)
+        comm_abort(w, err); /* peers may still read what is freed below */
+    if (k.all)
+        comm_group_close(k.all);
+    if (k.to)
+        k.dev->ops->free(k.dev, k.to);
+    if (k.from && !k.window)
+        k.dev->ops->free(k.dev, k.from);
+    enum err last = comm_detach(w);
+    if (err == ERR_OK)
+        err = last;
+    dev_close(k.dev);
+    return err;
+}

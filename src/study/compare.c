@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run took, and what the simulator says it should have taken.
+ *
+ * The cost of an action is the median of what it took, over microbatches, steps and replicas of the
+ * pipeline: what the processor was taken away for now and then is no cost. Waiting for messages is
+ * not part of it; an action's wait ends when its message is there, so where a rank did wait, the
+ * time from the send to that moment is what the message took, if it waited when it was sent: GPUs
+ * move a message only when both ends have come to it, and one that is fetched late is not slow.
+ *
+ * A step's bubble is 1 - work / (p x makespan), as the simulator counts it: work is all actions
+ * without their waits, the makespan reaches from the first action's start to the last one's end.
+ */
+#include "study/compare.h"
+
+#include "base/mem.h"
+#include "config/schedule.h"
+#include <stdlib.h>
+
+enum { WARM_UP = 2 };
+
+/* Numbers gathered for medians: sorted by key, then value. */
+struct sample { int64_t key; double value; };
+struct samples { struct sample *of; int64_t n, room; };
+
+static enum err add(struct samples *s, int64_t key, double value)
+{
+    if (s->n == s->room) {
+        int64_t room = s->room ? 2 * s->room : 1024;
+        TRY(mem_grow(s->n, room, sizeof *s->of, "measured times", &s->of));
+        s->room = room;
+    }
+    s->of[s->n++] = (struct sample){key, value};
+    return ERR_OK;
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const struct sample *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+/* Median of the values of a key from *at on, which moves behind them; 0 where there are none. */
+static double median(const struct samples *s, int64_t key, int64_t *at)
+{
+    int64_t from = *at;
+    while (*at < s->n && s->of[*at].key == key)
+        ++*at;
+    int64_t n = *at - from;
+    return n == 0 ? 0 : (s->of[from + (n - 1) / 2].value + s->of[from + n / 2].value) / 2;
+}
+
+static void sort(struct samples *s)
+{
+    if (s->n > 0)
+        qsort(s->of, (size_t)s->n, sizeof *s->of, by_key);
+}
+
+/* ---- walking over the trace ---- */
+
+/* One step of one pipeline: the events of its ranks. */
+struct pass {
+    const struct compare *c;
+    const struct exec_event **of; /* [p]; event i of rank r is that of instruction begin[r] + i */
+};
+
+/* Calls visit for each step that is looked at, of each pipeline of the mesh. */
+static enum err each_pass(const struct compare *c, enum err (*visit)(struct pass *p, void *arg),
+                          void *arg)
+{
+    const struct mesh *m = &c->s->mesh;
+    struct pass p = {.c = c};
+    enum err err = ERR_OK;
+    TRY(mem_new(c->s->sched.p, sizeof *p.of, "a step's traces", &p.of));
+    for (int rank = 0; rank < m->world && err == ERR_OK; rank++) {
+        int coord[AXIS_COUNT];
+        mesh_coord(m, rank, coord);
+        if (coord[AXIS_PP] != 0)
+            continue;
+        for (int64_t i = c->first; i < c->steps && err == ERR_OK; i++) {
+            for (int pp = 0; pp < c->s->sched.p; pp++) {
+                int64_t step;
+                coord[AXIS_PP] = pp;
+                p.of[pp] = trace_events(&c->trace[mesh_rank(m, coord)], i, &step);
+            }
+            err = visit(&p, arg);
+        }
+    }
+    mem_free(p.of);
+    return err;
+}
+
+static double work_of(const struct exec_event *e)
+{
+    return fmax(0, e->end - e->start - e->waited);
+}
+
+/* From when the first action of a step could begin, which is *first, to the end of the last one. */
+static double makespan_of(const struct pass *p, double *first)
+{
+    const struct sched *s = &p->c->s->sched;
+    double last = -INFINITY;
+    *first = INFINITY;
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
+                continue;
+            *first = fmin(*first, e->start + e->waited);
+            last = fmax(last, e->end);
+        }
+    }
+    return last - *first;
+}
+
+/* ---- costs ---- */
+
+/* The segments of a backward are one action. */
+static enum err visit_costs(struct pass *p, void *arg)
+{
+    const struct sched *s = &p->c->s->sched;
+    double work[SCHED_COMPUTE_OPS] = {0};
+    for (int r = 0; r < s->p; r++)
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op >= SCHED_COMPUTE_OPS)
+                continue;
+            work[in.op] += work_of(&p->of[r][i - s->begin[r]]);
+            if (!sched_ends_stage(in))
+                continue;
+            TRY(add(arg, in.stage * COMPARE_KINDS + in.op, work[in.op]));
+            work[in.op] = 0;
+        }
+    return ERR_OK;
+}
+
+/* A message's place among those of a step: what it is, and for whom. */
+static int64_t message(const struct sched *s, struct sched_instr in, bool consumer)
+{
+    bool gradient = in.op != SCHED_F && in.op != SCHED_SEND_F;
+    int stage = consumer ? in.stage : gradient ? in.stage - 1 : in.stage + 1;
+    return ((int64_t)stage * s->m + in.mb) * 2 + gradient;
+}
+
+/* A wait that was over at once says nothing of how long the message took. */
+#define WAITED 20e-6
+
+/* Of a message: its send's start; when it was waited for, and how long. Else NAN. */
+struct ends { double sent, from, waited; };
+
+/* The ends of a step's messages: [stages * m * 2], by message(). */
+static void gather_messages(const struct pass *p, struct ends *out)
+{
+    const struct sched *s = &p->c->s->sched;
+    for (int64_t i = 0; i < (int64_t)s->stages * s->m * 2; i++)
+        out[i] = (struct ends){NAN, NAN, NAN};
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            struct sched_instr in = s->instr[i];
+            if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
+                out[message(s, in, false)].sent = e->start;
+            } else if (in.op < SCHED_W && sched_begins_stage(s, in)) {
+                struct ends *m = &out[message(s, in, true)];
+                m->from = e->start;
+                m->waited = e->waited;
+            }
+        }
+    }
+}
+
+/* How long messages took. LATENCY: those that were waited for when they were sent. FETCH: those
+ * that lay ready, which is those that had been sent `latency` before. */
+enum { LATENCY, FETCH };
+struct messages {
+    struct samples all;
+    int kind;
+    double latency;
+};
+
+static enum err visit_messages(struct pass *p, void *arg)
+{
+    const struct sched *s = &p->c->s->sched;
+    struct messages *k = arg;
+    int64_t n = (int64_t)s->stages * s->m * 2;
+    struct ends *m;
+    enum err err = ERR_OK;
+    TRY(mem_new(n, sizeof *m, "the messages of a step", &m));
+    gather_messages(p, m);
+    for (int64_t i = 0; i < n && err == ERR_OK; i++) {
+        double lay = m[i].from - m[i].sent; /* NAN: there was no such message */
+        if (k->kind == LATENCY && lay <= 0 && m[i].waited > WAITED)
+            err = add(&k->all, LATENCY, fmax(0, m[i].waited + lay)); /* of clocks that differ */
+        else if (k->kind == FETCH && lay > 0 && lay >= k->latency)
+            err = add(&k->all, FETCH, fmax(0, m[i].waited));
+    }
+    mem_free(m);
+    return err;
+}
+
+/* Where none was waited for when it was sent, a fetch is all that is known. */
+static enum err find_messages(struct compare *c)
+{
+    struct messages k = {.kind = LATENCY};
+    int64_t at = 0;
+    enum err err = each_pass(c, visit_messages, &k);
+    sort(&k.all);
+    k.latency = c->latency = median(&k.all, LATENCY, &at);
+    bool known = at > 0;
+    at = k.all.n = 0;
+    k.kind = FETCH;
+    if (err == ERR_OK)
+        err = each_pass(c, visit_messages, &k);
+    sort(&k.all);
+    c->fetch = median(&k.all, FETCH, &at);
+    if (!known)
+        c->latency = c->fetch;
+    mem_free(k.all.of);
+    return err;
+}
+
+static enum err find_costs(struct compare *c)
+{
+    struct samples all = {0};
+    int64_t at = 0;
+    enum err err = each_pass(c, visit_costs, &all);
+    sort(&all);
+    for (int key = 0; key < c->s->sched.stages * COMPARE_KINDS && err == ERR_OK; key++)
+        c->cost[key / COMPARE_KINDS][key % COMPARE_KINDS] = median(&all, key, &at);
+    mem_free(all.of);
+    return err == ERR_OK ? find_messages(c) : err;
+}
+
+/* ---- what was measured ---- */
+
+struct totals {
+    struct compare_rank *rank; /* [p] sums */
+    struct samples makespan, bubble;
+    int64_t passes;
+};
+
+/* Adds one instruction to what its rank has done. */
+static void count(struct compare_rank *r, struct sched_instr in, const struct exec_event *e)
+{
+    double work = work_of(e);
+    if (in.op == SCHED_OV)
+        return; /* its halves are counted */
+    bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
+    bool receives = in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
+    if (in.op < SCHED_COMPUTE_OPS) {
+        r->busy[in.op] += work;
+        r->count[in.op] += sched_ends_stage(in);
+    } else {
+        *(sends || receives ? &r->sending : &r->ending) += work;
+        r->end[in.op] += e->end - e->start;
+        r->ends[in.op]++;
+    }
+    r->waiting += e->waited;
+}
+
+static enum err visit_totals(struct pass *p, void *arg)
+{
+    const struct sched *s = &p->c->s->sched;
+    struct totals *t = arg;
+    double first, length = makespan_of(p, &first), work = 0;
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            count(&t->rank[r], s->instr[i], e);
+            if (s->instr[i].op < SCHED_COMPUTE_OPS)
+                work += work_of(e);
+        }
+    }
+    t->passes++;
+    TRY(add(&t->makespan, 0, length));
+    return add(&t->bubble, 0, length > 0 ? 1 - work / (s->p * length) : 0);
+}
+
+static enum err measure(struct compare *c)
+{
+    struct totals t = {.rank = c->measured};
+    enum err err = each_pass(c, visit_totals, &t);
+    struct samples *of[] = {&t.makespan, &t.bubble};
+    double *to[] = {&c->makespan, &c->bubble};
+    for (int k = 0; k < 2; k++) {
+        int64_t at = 0;
+        sort(of[k]);
+        *to[k] = median(of[k], 0, &at);
+        mem_free(of[k]->of);
+    }
+    for (int r = 0; r < c->s->sched.p && t.passes > 0; r++) {
+        struct compare_rank *m = &c->measured[r];
+        double *others[] = {&m->waiting, &m->sending, &m->ending};
+        for (int k = 0; k < 3; k++)
+            *others[k] /= (double)t.passes;
+        for (int k = 0; k < COMPARE_KINDS; k++) {
+            m->busy[k] /= (double)t.passes;
+            m->count[k] /= t.passes;
+        }
+        for (int op = 0; op < SCHED_OP_COUNT; op++) {
+            m->end[op] /= (double)t.passes;
+            m->ends[op] /= t.passes;
+        }
+    }
+    return err;
+}
+
+/* ---- the same, simulated ---- */
+
+static enum err simulate(struct compare *c, const struct ends_rates *rates)
+{
+    const struct sched *s = &c->s->sched;
+    static const struct ends_rates none = {0};
+    c->rated = rates;
+    TRY(setup_ends(c->s, rates ? rates : &none, &c->each));
+    c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
+                                .latency = c->latency,
+                                .fetch = c->fetch,
+                                .each = c->each};
+    TRY(sim_run(s, &c->s->report, &c->used, true, &c->sim));
+    for (int r = 0; r < s->p; r++) {
+        struct compare_rank *m = &c->simulated[r];
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS)
+                m->end[s->instr[i].op] += c->sim.event[i].end - c->sim.event[i].start;
+            if (s->instr[i].op >= SCHED_COMPUTE_OPS || !sched_ends_stage(s->instr[i]))
+                continue;
+            m->busy[s->instr[i].op] += c->cost[s->instr[i].stage][s->instr[i].op];
+            m->count[s->instr[i].op]++;
+        }
+        m->waiting = c->sim.waiting[r] + c->sim.message[r];
+    }
+    return ERR_OK;
+}
+
+/* ---- the step that is shown ---- */
+
+/* The step nearest to the median, as if it had been simulated: times from its first action on. */
+static enum err visit_nearest(struct pass *p, void *arg)
+{
+    struct compare *c = arg;
+    const struct sched *s = &c->s->sched;
+    double first, length = makespan_of(p, &first);
+    if (c->seen.makespan > 0 &&
+        fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))
+        return ERR_OK;
+    c->seen.makespan = length;
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            bool sends = s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
+            struct sim_event *to = &c->seen.event[i];
+            *to = (struct sim_event){e->start + e->waited - first, e->end - first};
+            if (sends)
+                to->end = to->start + c->latency;
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err show_one(struct compare *c)
+{
+    const struct sched *s = &c->s->sched;
+    c->seen.p = s->p;
+    TRY(mem_new(s->begin[s->p], sizeof *c->seen.event, "the step shown", &c->seen.event));
+    TRY(mem_new(s->p, sizeof *c->seen.peak, "the step shown", &c->seen.peak));
+    TRY(mem_new(s->p, sizeof *c->seen.full_peak, "the step shown", &c->seen.full_peak));
+    memcpy(c->seen.peak, c->s->report.peak, (size_t)s->p * sizeof *c->seen.peak);
+    memcpy(c->seen.full_peak, c->s->report.full_peak, (size_t)s->p * sizeof *c->seen.full_peak);
+    TRY(each_pass(c, visit_nearest, c));
+    c->seen.bubble_fraction = c->bubble;
+    return ERR_OK;
+}
+
+/* ---- reading ---- */
+
+/* The trace is one of this schedule and this rank of it. */
+static enum err check_trace(const struct compare *c, int rank)
+{
+    const struct setup *s = c->s;
+    const struct trace_head *h = &c->trace[rank].head;
+    int coord[AXIS_COUNT];
+    mesh_coord(&s->mesh, rank, coord);
+    int64_t instrs = s->sched.begin[coord[AXIS_PP] + 1] - s->sched.begin[coord[AXIS_PP]];
+    if (h->hash == s->report.hash && h->world == (uint32_t)s->mesh.world && h->instrs == instrs &&
+        h->pp == (uint32_t)coord[AXIS_PP] && h->tp == (uint32_t)coord[AXIS_TP] &&
+        h->dp == (uint32_t)coord[AXIS_DP])
+        return ERR_OK;
+    const char *file = schedule_path(s->o->parallel.schedule);
+    file = !file && s->time ? s->o->parallel.costs : file;
+    FAIL(ERR_DATA, "trace: that of rank %d is not of the schedule that config.yaml gives (%s, %d "
+                   "rank%s, %d microbatch%s)%s%.200s%s trace the run again with this plait", rank,
+         s->sched.name, s->mesh.world, text_plural(s->mesh.world, "s"), s->sched.m,
+         text_plural(s->sched.m, "es"), file ? " with " : "", file ? file : "",
+         file ? " as it is now: bring the file back as it was then, or" : ";");
+}
+
+/* Each rank has one. */
+static enum err find_trace(const char *dir, int rank, int world)
+{
+    char *path;
+    TRY(trace_path(dir, rank, &path));
+    bool there = fs_named(path);
+    mem_free(path);
+    if (!there)
+        FAIL(ERR_DATA, "compare: run %s has no trace of rank %d, trace/%d.trace (one for each of "
+                       "its %d rank%s); bring it back, or train in another folder with "
+                       "train.trace=true, which writes them", dir, rank, rank, world,
+             text_plural(world, "s"));
+    return ERR_OK;
+}
+
+static enum err read_all(struct compare *c, const char *dir)
+{
+    c->steps = INT64_MAX;
+    for (int rank = 0; rank < c->s->mesh.world; rank++) {
+        TRY(find_trace(dir, rank, c->s->mesh.world));
+        TRY(trace_read(dir, rank, &c->trace[rank]));
+        TRY(check_trace(c, rank));
+        c->steps = num_min(c->steps, c->trace[rank].steps);
+        c->cut += c->trace[rank].cut;
+    }
+    for (int rank = 0; rank < c->s->mesh.world; rank++) {
+        for (int64_t i = 0; i < c->steps; i++) {
+            int64_t step, first;
+            (void)trace_events(&c->trace[rank], i, &step);
+            (void)trace_events(&c->trace[0], i, &first);
+            if (step != first)
+                FAIL(ERR_DATA, "trace: record %lld is of step %lld on rank 0 and of step %lld on "
+                               "rank %d; trace the run again", (long long)i, (long long)first,
+                     (long long)step, rank);
+        }
+    }
+    return ERR_OK;
+}
+
+static enum err choose_steps(struct compare *c, int64_t skip)
+{
+    c->first = skip >= 0 ? skip : c->steps >= 2 * WARM_UP ? WARM_UP : 0;
+    if (c->first >= c->steps)
+        FAIL(ERR_DATA, "trace: %lld step%s there and %lld to be left out; leave out fewer",
+             (long long)c->steps, c->steps == 1 ? " is" : "s are", (long long)c->first);
+    return ERR_OK;
+}
+
+static enum err open_all(struct compare *c, const char *dir, int64_t skip,
+                         const struct ends_rates *rates)
+{
+    const struct setup *s = c->s;
+    TRY(mem_new(s->mesh.world, sizeof *c->trace, "the traces", &c->trace));
+    TRY(mem_new(s->sched.stages, sizeof *c->cost, "measured costs", &c->cost));
+    TRY(mem_new(s->sched.p, sizeof *c->measured, "measured times", &c->measured));
+    TRY(mem_new(s->sched.p, sizeof *c->simulated, "simulated times", &c->simulated));
+    TRY(read_all(c, dir));
+    TRY(choose_steps(c, skip));
+    TRY(find_costs(c));
+    TRY(measure(c));
+    TRY(simulate(c, rates));
+    return show_one(c);
+}
+
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
+                      const struct ends_rates *rates, struct compare *out)
+{
+    *out = (struct compare){.s = s};
+    return open_all(out, dir, skip, rates);
+}
+
+int compare_end(int i)
+{
+    static const int op[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_MERGE, SCHED_TIED,
+                             SCHED_NORM, SCHED_STEP, SCHED_UPDATE, SCHED_GATHER};
+    return i < (int)(sizeof op / sizeof *op) ? op[i] : -1;
+}
+
+void compare_close(struct compare *c)
+{
+    for (int rank = 0; c->trace && rank < c->s->mesh.world; rank++)
+        trace_unread(&c->trace[rank]);
+    mem_free(c->trace);
+    mem_free(c->cost);
+    mem_free(c->measured);
+    mem_free(c->simulated);
+    mem_free(c->each);
+    sim_result_free(&c->sim);
+    sim_result_free(&c->seen);
+    *c = (struct compare){0};
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comparison as the user asks for it: the run's configuration read, its schedule made again, the
+ * page said, pictures drawn with the measured step above the simulated one, on one scale of time.
+ */
+#include "study/compare.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "folder/files.h"
+#include "folder/folder.h"
+#include "study/pictures.h"
+#include "config/schedule.h"
+#include "sim/sim_picture.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { MEASURED, SIMULATED, CHARTS };
+
+struct both {
+    struct sim_picture made[CHARTS];
+    struct draw_chart chart[CHARTS];
+    char facts[CHARTS][160];
+};
+
+/* Seconds become the milliseconds of titles and tables. */
+static void use_milliseconds(struct sim_picture *p)
+{
+    struct draw_chart *c = &p->chart;
+    c->end *= 1e3;
+    for (int64_t i = 0; i < c->spans; i++) {
+        p->span[i].start *= 1e3;
+        p->span[i].end *= 1e3;
+    }
+    for (int64_t i = 0; i < c->messages; i++) {
+        p->message[i].start *= 1e3;
+        p->message[i].end *= 1e3;
+    }
+    struct draw_point *point = p->point; /* of all ranks, one after the other */
+    for (int rank = 0; rank < c->ranks; rank++)
+        for (int64_t i = 0; i < p->memory[rank].n; i++)
+            (point++)->time *= 1e3;
+}
+
+static enum err make_pictures(const struct compare *c, struct both *p)
+{
+    static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
+    const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
+    char bubble[SIM_BUBBLE_MAX];
+    for (int i = 0; i < CHARTS; i++) {
+        TRY(sim_picture_make(&c->s->sched, r[i], &c->used, NULL, &p->made[i]));
+        use_milliseconds(&p->made[i]);
+        p->chart[i] = p->made[i].chart;
+        p->chart[i].title = title[i];
+        snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
+                 1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
+                 sim_bubble_words(i == MEASURED ? c->bubble : c->sim.bubble_fraction, 1, bubble));
+        p->chart[i].facts = p->facts[i];
+    }
+    return ERR_OK;
+}
+
+static enum err write_files(const struct compare *c, const struct compare_words *w,
+                            const struct plait_compare *a, const char *const path[PICTURES_FILES])
+{
+    struct both both = {0};
+    struct text costs = {0};
+    struct draw_page page = {.title = w->title, .time_unit = "ms", .memory_unit = "activations",
+                             .seconds = 1e-3, .chart = both.chart, .charts = CHARTS,
+                             .table = w->table, .tables = COMPARE_TABLES, .above = 1,
+                             .pictured = true, .summary = (const char *const *)w->line,
+                             .summaries = w->lines};
+    enum err err = make_pictures(c, &both);
+    if (err == ERR_OK && a->costs)
+        compare_costs(c, &costs);
+    if (err == ERR_OK)
+        err = pictures_put(&page, path, &costs);
+    text_free(&costs);
+    for (int i = 0; i < CHARTS; i++)
+        sim_picture_free(&both.made[i]);
+    return err;
+}
+
+static enum err check_asked(const struct plait_compare *a, const char *const path[PICTURES_FILES])
+{
+    if (a->skip < -1)
+        FAIL(ERR_CONFIG, "compare: skip %lld is not a number of steps; use 0 or more",
+             (long long)a->skip);
+    if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
+        FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
+    const struct { const char *name; double value; } rate[] = {
+        {"latency", a->latency},
+        {"bandwidth", a->bandwidth},
+        {"memory_bandwidth", a->memory_bandwidth}};
+    for (int i = 0; i < 3; i++)
+        if (!(rate[i].value >= 0 && rate[i].value <= 1e100))
+            FAIL(ERR_CONFIG, "compare: %s %g is no rate; use 0 to 1e100", rate[i].name,
+                 rate[i].value);
+    return pictures_check("compare: two results", path);
+}
+
+static enum err read_config(const char *run, struct options *o)
+{
+    TRY(folder_find("compare", run, false));
+    TRY(options_read_run(run, o));
+    if (o->train.trace)
+        return ERR_OK;
+    char *trace;
+    TRY(fs_join(run, "trace", &trace));
+    bool before = fs_named(trace);
+    mem_free(trace);
+    FAIL(ERR_CONFIG, before ? "compare: the last start of %.200s was not traced, and its trace/ is "
+                              "of one before; go on with train.trace=true (--trace)"
+                            : "compare: %.200s was not traced; train with train.trace=true "
+                              "(--trace)", run);
+}
+
+/* The list is made of these files again, as they are now: what does not fit the run is theirs. */
+static enum err made_of(const struct options *o, enum err err)
+{
+    struct file_use in[] = {{"parallel.schedule", schedule_path(o->parallel.schedule)},
+                            {"parallel.costs", o->parallel.costs[0] ? o->parallel.costs : NULL}};
+    for (int i = 0; i < 2 && err == ERR_CONFIG; i++)
+        if (in[i].path && !fs_exists(in[i].path))
+            return err_set(err, __FILE__, __LINE__, "compare: the run's schedule is made again, "
+                           "and %s file %.200s is gone%s; bring it back as it was, or trace the "
+                           "run again", in[i].what, in[i].path, in[i].path[0] == '/' ? "" :
+                           " (its path counts from the folder in which plait is started)");
+    if (err != ERR_CONFIG || (!in[0].path && !in[1].path))
+        return err;
+    const char *path = in[0].path ? in[0].path : in[1].path, *said = err_text();
+    return err_set(err, __FILE__, __LINE__, "compare: the run's schedule is made again, and %.200s "
+                   "has changed since: %.*s; bring it back as it was, or trace the run again", path,
+                   (int)strcspn(said, ";"), said);
+}
+
+static enum err remake(const struct options *o, struct setup *s)
+{
+    enum err err = setup_make(o, o->model.vocab, true, s);
+    return err == ERR_OK ? err : made_of(o, err);
+}
+
+/* What of the costs was not measured. */
+static enum err say_note(const struct compare *c, const struct plait_compare *a)
+{
+    struct text note = {0};
+    if (!a->costs || !a->on_note)
+        return ERR_OK;
+    compare_costs_note(c, &note);
+    if (note.err == ERR_OK && note.len > 0)
+        a->on_note(a->arg, note.s);
+    enum err err = note.err;
+    text_free(&note);
+    return err;
+}
+
+enum err run_compare(const struct plait_compare *a, struct text *out)
+{
+    struct options o;
+    struct setup s = {0};
+    struct compare c = {0};
+    struct compare_words w = {0};
+    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto, a->costs};
+    TRY(check_asked(a, path));
+    TRY(read_config(a->run, &o));
+    for (int i = 0; i < PICTURES_FILES; i++)
+        TRY(files_apart_folder("compare", path[i], a->run, &o));
+    const struct ends_rates rates = {a->latency, a->bandwidth, a->memory_bandwidth};
+    bool rated = a->latency > 0 || a->bandwidth > 0 || a->memory_bandwidth > 0;
+    enum err err = remake(&o, &s);
+    if (err == ERR_OK)
+        err = compare_open(&s, a->run, a->skip, rated ? &rates : NULL, &c);
+    if (err == ERR_OK)
+        err = compare_words_make(&c, a->run, &w);
+    if (err == ERR_OK)
+        err = write_files(&c, &w, a, path);
+    if (err == ERR_OK)
+        err = say_note(&c, a);
+    if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
+        compare_json(&c, out);
+    else if (err == ERR_OK)
+        compare_text(&c, &w, out);
+    compare_words_free(&w);
+    compare_close(&c);
+    setup_free(&s);
+    return err == ERR_OK ? out->err : err;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A page in several forms, each a file. Drawing can refuse a page that is too large for one form;
+ * so all forms are drawn first, and a refusal leaves no file.
+ */
+#include "study/pictures.h"
+
+#include "base/fs.h"
+
+enum err pictures_check(const char *what, const char *const path[PICTURES_FILES])
+{
+    for (int i = 0; i < PICTURES_FILES; i++)
+        for (int j = 0; j < i; j++)
+            if (path[i] && path[j] && fs_same_place(path[i], path[j]))
+                FAIL(ERR_CONFIG, "%s would be the one file %.200s; name each", what, path[i]);
+    return ERR_OK;
+}
+
+static enum err draw(const struct draw_page *page, const char *const path[PICTURES_FILES],
+                     struct text drawn[PICTURES_TEXT])
+{
+    enum err (*const form[PICTURES_TEXT])(const struct draw_page *, struct text *) = {
+        [PICTURES_SVG] = draw_svg, [PICTURES_HTML] = draw_html, [PICTURES_TRACE] = draw_trace};
+    for (int i = 0; i < PICTURES_TEXT; i++)
+        if (path[i])
+            TRY(form[i](page, &drawn[i]));
+    return ERR_OK;
+}
+
+enum err pictures_put(const struct draw_page *page, const char *const path[PICTURES_FILES],
+                      const struct text *text)
+{
+    struct text drawn[PICTURES_TEXT] = {{0}};
+    enum err err = draw(page, path, drawn);
+    for (int i = 0; i < PICTURES_FILES && err == ERR_OK; i++) {
+        const struct text *t = i == PICTURES_TEXT ? text : &drawn[i];
+        if (path[i] && (err = t->err) == ERR_OK)
+            err = fs_put(path[i], t->s, t->len);
+    }
+    for (int i = 0; i < PICTURES_TEXT; i++)
+        text_free(&drawn[i]);
+    return err;
+}

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * name -> schedule -> lowered -> proved -> played. With a model the first three are those of
+ * training (setup_make), so that memory and costs are of the very program that would run.
+ */
+#include "study/play.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "config/schedule.h"
+#include <string.h>
+
+enum err play_fits(const struct play_args *a, int v, int64_t before)
+{
+    int64_t parts = (int64_t)v * (a->slices > 0 ? a->slices : 1);
+    if (a->p < 1 || a->m < 1 || v < 1)
+        return ERR_OK; /* the schedule says what is wrong */
+    int64_t room = (PLAY_MAX_UNITS - before) / parts;
+    if ((int64_t)a->p * a->m > room)
+        FAIL(ERR_CONFIG,
+             "simulation: p %d x m %d x v %d x slices %d%s is more than %d microbatches of stages; "
+             "use m %lld or less",
+             a->p, a->m, v, a->slices > 0 ? a->slices : 1,
+             before > 0 ? " and the schedules before it" : "", PLAY_MAX_UNITS,
+             (long long)(room / a->p));
+    return ERR_OK;
+}
+
+/* A file says its own shape; one that was asked for as well must be that. */
+static enum err check_asked(const char *what, int asked, int found)
+{
+    if (asked != 0 && asked != found)
+        FAIL(ERR_CONFIG, "simulation: %s %d was asked for and the file has %s %d; leave %s out",
+             what, asked, what, found, what);
+    return ERR_OK;
+}
+
+enum err play_read_file(const char *path, const struct play_args *a, struct sched *out)
+{
+    if (a->group != 0)
+        FAIL(ERR_CONFIG,
+             "simulation: group %d was asked for, and a file has its order already; leave group "
+             "out",
+             a->group);
+    if (a->slices != 0)
+        FAIL(ERR_CONFIG,
+             "simulation: slices %d was asked for, and a file has its units already; leave slices "
+             "out",
+             a->slices);
+    if (path[0] == '~') /* a list of names is no word of a shell's */
+        FAIL(ERR_CONFIG, "simulation: the schedule %.200s: only a shell makes a home folder of ~; "
+                         "write the whole path, or ./~ for a file of that name", path);
+    const char *dot = strrchr(path, '.');
+    enum err err = schedule_read(path, out);
+    if (err != ERR_OK && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
+        return err_set(err, __FILE__, __LINE__, "simulation: %s; a configuration is named with "
+                       "--model %.200s", err_bare(err_text()), path);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
+    TRY_OR(out_free, check_asked("p", a->p, out->p));
+    TRY_OR(out_free, check_asked("m", a->m, out->m));
+    TRY_OR(out_free, check_asked("v", a->v, out->v));
+    return ERR_OK;
+out_free:
+    sched_free(out);
+    return err;
+}
+
+const char *play_path(const char *word)
+{
+    size_t n = strlen(word);
+    if (schedule_path(word))
+        return schedule_path(word);
+    bool ends = n > 4 && (strcmp(word + n - 4, ".csv") == 0 || strcmp(word + n - 4, ".txt") == 0);
+    return !sched_kind_find(word) && (ends || strchr(word, '/') || fs_exists(word)) ? word : NULL;
+}
+
+/* Is there anything to make a schedule for? Without, one that looks at costs has its own order. */
+static bool has_costs(const struct play_args *a)
+{
+    const struct plait_sim *s = a->sim;
+    return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->latency != 0 || s->keep != 0 ||
+           s->costs || a->limit != 0;
+}
+
+/* A generator's refusal in the words of the command line. */
+static enum err refused(void)
+{
+    char buf[SCHEDULE_SAID];
+    return err_set(ERR_CONFIG, __FILE__, __LINE__, "%s",
+                   schedule_say(err_text(), SCHEDULE_OPTIONS, buf));
+}
+
+/* By name, for the costs given. */
+static enum err make_named(const struct play_args *a, const struct sched_shape *shape,
+                           struct played *x)
+{
+    const struct sim_cost *c = &x->cost;
+    double stage = a->share ? 1.0 / shape->v : 1;
+    struct sched_cost cost = {.tf = c->tf * stage,
+                              .ti = c->ti * stage,
+                              .tw = c->tw * stage,
+                              .tc = c->latency,
+                              .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
+                              .limit = a->share ? a->limit * shape->v : a->limit};
+    bool legal = shape->p > 0 && shape->v > 0 && (int64_t)shape->p * shape->v <= SCHED_MAX_STAGES;
+    if (a->sim->costs && legal) /* else the schedule says what is wrong */
+        TRY(play_read_costs(a, shape->p * shape->v, x));
+    cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
+    enum err err = sched_make_for(a->schedule, shape, has_costs(a) ? &cost : NULL, &x->made);
+    return err == ERR_CONFIG ? refused() : err;
+}
+
+static enum err make_schedule(const struct play_args *a, struct played *x)
+{
+    struct sched *out = &x->made;
+    if (!a->schedule)
+        FAIL(ERR_CONFIG,
+             "simulation: no schedule is named; use one of plait sim --list or a file");
+    if (play_path(a->schedule))
+        return play_read_file(play_path(a->schedule), a, out);
+    const struct sched_kind *kind = sched_kind_find(a->schedule);
+    int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
+    struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
+    TRY(play_fits(a, v, 0));
+    if (a->slices != 0) {
+        enum err err = sched_make_sliced(a->schedule, &shape, a->slices, out);
+        return err == ERR_CONFIG ? refused() : err;
+    }
+    return make_named(a, &shape, x);
+}
+
+/* x->made with recomputes. */
+static enum err make_again(struct played *x)
+{
+    struct sched plain = x->made;
+    x->made = (struct sched){0};
+    enum err err = sched_recompute(&plain, &x->made);
+    sched_free(&plain);
+    return err;
+}
+
+static enum err prove(const struct play_args *a, struct played *x)
+{
+    TRY(make_schedule(a, x));
+    if (a->sim->recompute != 0)
+        TRY(make_again(x));
+    struct sched *s = &x->made;
+    if (!s->lowered) {
+        TRY(sched_lower(s, &(struct sched_lower_args){.step = a->whole && !s->forward_only},
+                        &x->lowered));
+        s = &x->lowered;
+    }
+    x->s = s;
+    x->report = &x->own_report;
+    return sched_check(s, &x->own_report);
+}
+
+static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
+{
+    if (a->bandwidth > 0 && !(c->bytes > 0) && !a->model) /* whose one stage sends nothing */
+        FAIL(ERR_CONFIG,
+             "simulation: bandwidth %g needs the size of a message; add bytes (--bytes), "
+             "or a model (--model)",
+             a->bandwidth);
+    if (a->bytes > 0 && a->bandwidth == 0)
+        FAIL(ERR_CONFIG,
+             "simulation: messages of %g bytes need the speed of a link; add bandwidth "
+             "(--bandwidth), in bytes a unit of time",
+             a->bytes);
+    return ERR_OK;
+}
+
+static void default_costs(const struct plait_sim *a, struct sim_cost *out)
+{
+    struct sim_cost c = {.tf = a->tf,
+                         .tb = a->tb,
+                         .ti = a->ti,
+                         .tw = a->tw,
+                         .tr = a->tr,
+                         .tov = a->tov,
+                         .latency = a->latency,
+                         .bandwidth = a->bandwidth,
+                         .bytes = a->bytes};
+    c.tf = c.tf != 0 ? c.tf : 1;
+    c.ti = c.ti != 0 ? c.ti : c.tf;
+    c.tw = c.tw != 0 ? c.tw : c.tf;
+    c.tb = c.tb != 0 ? c.tb : c.ti + c.tw;
+    c.tr = c.tr != 0 ? c.tr : c.tf;
+    *out = c;
+}
+
+/* Chunks take 1/v of the time of a rank's share, and keep 1/v of its activations; slices of k the
+ * k-th part of that. */
+static enum err share_out(struct played *x)
+{
+    int parts = x->s->v * x->s->slices;
+    if (!x->scale) {
+        TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+        for (int i = 0; i < x->s->stages; i++)
+            x->scale[i] = 1;
+    }
+    for (int i = 0; i < x->s->stages; i++) {
+        x->scale[i] /= parts;
+        if (x->redo)
+            x->redo[i] /= parts;
+    }
+    x->memory.activation = 1.0 / parts;
+    return ERR_OK;
+}
+
+/* What stages cost is said once. */
+static enum err check_sources(const struct plait_sim *s)
+{
+    if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
+        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one, "
+                         "or a model whose configuration has parallel.costs");
+    return ERR_OK;
+}
+
+static enum err check_memory(const struct plait_sim *s)
+{
+    if (!(s->memory_bandwidth >= 0 && s->memory_bandwidth <= 1e100))
+        FAIL(ERR_CONFIG,
+             "simulation: memory bandwidth of %g bytes a unit of time cannot be; use 0 to 1e100",
+             s->memory_bandwidth);
+    if (s->memory_bandwidth > 0 && !s->model)
+        FAIL(ERR_CONFIG,
+             "simulation: memory bandwidth of %g bytes a unit of time is for the weights of a "
+             "model, and there is none; give one (--model FILE), or leave it out",
+             s->memory_bandwidth);
+    return ERR_OK;
+}
+
+enum err play_make(const struct play_args *a, struct played *out)
+{
+    *out = (struct played){0};
+    TRY(check_memory(a->sim));
+    TRY(check_sources(a->sim));
+    default_costs(a->sim, &out->cost);
+    if (a->sim->model)
+        TRY(play_model(a, out));
+    else
+        TRY(prove(a, out));
+    TRY(message_cost(a->sim, &out->cost));
+    TRY(play_costs(a, out));
+    if (a->share && out->s->v * out->s->slices > 1)
+        TRY(share_out(out));
+    out->cost.stage_scale = out->scale;
+    out->cost.redo_scale = out->redo;
+    out->cost.stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
+    return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
+}
+
+const int *play_peaks(const struct played *x)
+{
+    return sched_has(x->s, SCHED_R) ? x->result.full_peak : x->result.peak;
+}
+
+void play_free(struct played *x)
+{
+    sched_free(&x->made);
+    sched_free(&x->lowered);
+    sched_report_free(&x->own_report);
+    if (x->modelled)
+        setup_free(&x->setup);
+    mem_free(x->scale);
+    mem_free(x->redo);
+    mem_free(x->time);
+    mem_free(x->bytes);
+    mem_free(x->ends);
+    sim_result_free(&x->result);
+    *x = (struct played){0};
+}

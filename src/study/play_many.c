@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Schedules beside one another: the same model, the same ranks and microbatches, one line each.
+ * A schedule with v chunks a rank cuts the model finer, so its actions take 1/v of the times given
+ * and its activations count 1/v; without that, more chunks would look like more work.
+ */
+#include "study/play.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { NAMES_MAX = 64 };
+
+/* ---- names ---- */
+
+/* "name@v" in a string of its own: cut at the @, v or 0. */
+static enum err cut_chunks(const char *what, char *word, int *v)
+{
+    char *at = strrchr(word, '@');
+    int64_t n;
+    *v = 0;
+    if (word[0] == '\0' || at == word)
+        FAIL(ERR_CONFIG, "simulation: %s has an empty name in its list; write NAME,NAME", what);
+    if (!at || play_path(word))
+        return ERR_OK;
+    if (!text_to_int(at + 1, &n) || n < 1 || n > SCHED_MAX_STAGES)
+        FAIL(ERR_CONFIG,
+             "simulation: \"%.80s\" does not say how many chunks a rank has; write "
+             "NAME@V, V from 1 to %d",
+             word, SCHED_MAX_STAGES);
+    *v = (int)n;
+    *at = '\0';
+    return ERR_OK;
+}
+
+static enum err add_name(const char *what, const char *from, int64_t n, struct play_list *l)
+{
+    if (l->n == NAMES_MAX)
+        FAIL(ERR_CONFIG, "simulation: %s has more than %d names; use fewer", what, NAMES_MAX);
+    TRY(mem_new(n + 1, 1, "a name", &l->name[l->n]));
+    memcpy(l->name[l->n++], from, (size_t)n);
+    return cut_chunks(what, l->name[l->n - 1], &l->v[l->n - 1]);
+}
+
+enum err play_list_make(const char *what, const char *words, struct play_list *out)
+{
+    *out = (struct play_list){0};
+    TRY(mem_new(NAMES_MAX, sizeof *out->name, "names", &out->name));
+    TRY(mem_new(NAMES_MAX, sizeof *out->v, "names", &out->v));
+    for (const char *at = words;; at++) {
+        const char *end = strchr(at, ',');
+        TRY(add_name(what, at, end ? end - at : (int64_t)strlen(at), out));
+        if (!end)
+            return ERR_OK;
+        at = end;
+    }
+}
+
+void play_list_free(struct play_list *l)
+{
+    for (int i = 0; i < l->n; i++)
+        mem_free(l->name[i]);
+    mem_free(l->name);
+    mem_free(l->v);
+    *l = (struct play_list){0};
+}
+
+struct play_args play_one_of(const struct plait_sim *a, const char *schedule)
+{
+    const struct sched_kind *kind = sched_kind_find(schedule);
+    return (struct play_args){
+        .sim = a,
+        .schedule = schedule,
+        .group = kind && kind->groups ? a->group : 0,
+        .slices = kind && kind->make_sliced ? a->slices : 0,
+        .limit = kind && kind->make_for ? a->limit : 0,
+        .share = true,
+    };
+}
+
+/* ---- the table ---- */
+
+static int microbatches(const struct sched *s)
+{
+    return s->m / s->slices;
+}
+
+static int64_t messages_of(const struct sched *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        n += s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
+    return n;
+}
+
+static void add_line(const struct played *x, int width, bool ends, struct text *out)
+{
+    const struct sim_result *r = &x->result;
+    double waiting = 0, message = 0, all = r->p * r->makespan;
+    const int *peaks = play_peaks(x);
+    int peak = 0;
+    for (int rank = 0; rank < r->p; rank++) {
+        waiting += r->waiting[rank];
+        message += r->message[rank];
+        peak = peaks[rank] > peak ? peaks[rank] : peak;
+    }
+    char step[32] = "";
+    if (ends)
+        snprintf(step, sizeof step, " %10.6g", r->step);
+    text_add(out, "%-*s %3d %10.6g%s %10.6g %9.2f %12.2f %7.2f %9.2f %9.2f %12.4g %9lld %9d\n",
+             width, x->s->name, x->s->v, r->makespan, step, r->cost, 100 * r->bubble_fraction,
+             100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
+             all > 0 ? 100 * waiting / all : 0, all > 0 ? 100 * message / all : 0,
+             (double)peak / (x->s->v * x->s->slices), (long long)messages_of(x->s), x->s->replicas);
+}
+
+static void add_table(const struct played *x, int n, struct text *out)
+{
+    int width = 8, m = microbatches(x[0].s);
+    bool ends = false;
+    for (int i = 0; i < n; i++)
+        ends = ends || x[i].result.step > x[i].result.makespan;
+    for (int i = 0; i < n; i++)
+        width = (int)num_max(width, (int64_t)strlen(x[i].s->name));
+    text_add(out,
+             "%d rank%s, %d microbatch%s; times and activations of a rank's share of the "
+             "model;\nthe bubble as a share of the step, and over ideal time\n\n",
+             x[0].s->p, text_plural(x[0].s->p, "s"), m, text_plural(m, "es"));
+    text_add(out, "%-*s %3s %10s%s %10s %9s %12s %7s %9s %9s %12s %9s %9s\n", width, "schedule",
+             "v", "makespan", ends ? "       step" : "", "cost", "bubble %", "over ideal %",
+             "rate %", "waiting %", "message %", "activations", "messages", "replicas");
+    for (int i = 0; i < n; i++)
+        add_line(&x[i], width, ends, out);
+    for (int i = 0; i < n; i++)
+        if (sched_lacks_chunks(x[i].s->name, x[i].s->p, x[i].s->v))
+            text_add(out, "warning: %s gains by several chunks a rank, and has one; %s@2 makes "
+                          "two\n",
+                     x[i].s->name, x[i].s->name);
+    for (int i = 0; i < n; i++) {
+        if (!sched_passed_any(x[i].s))
+            continue;
+        text_add(out, "%s: passed over ", x[i].s->name);
+        sched_passed_add(x[i].s, out);
+        text_add(out, "\n");
+    }
+}
+
+/* ---- all ---- */
+
+static enum err add_gantt(const struct plait_sim *a, const struct played *x, int n,
+                          struct text *out)
+{
+    struct sim_picture *made;
+    struct draw_chart *chart = NULL;
+    enum err err = ERR_OK;
+    TRY(mem_new(n, sizeof *made, "pictures", &made));
+    TRY_OR(out_free, mem_new(n, sizeof *chart, "pictures", &chart));
+    for (int i = 0; i < n; i++) {
+        TRY_OR(out_free,
+               sim_picture_make(x[i].s, &x[i].result, &x[i].cost, &x[i].memory, &made[i]));
+        chart[i] = made[i].chart;
+    }
+    text_add(out, "\n");
+    struct draw_page page = {.time_unit = "", .chart = chart, .charts = n};
+    TRY_OR(out_free, draw_gantt(&page, a->width, a->color != 0, out));
+out_free:
+    for (int i = 0; i < n; i++)
+        sim_picture_free(&made[i]);
+    mem_free(made);
+    mem_free(chart);
+    return err;
+}
+
+static void add_json(const struct played *x, int n, struct text *out)
+{
+    text_add(out, "[\n");
+    for (int i = 0; i < n; i++) {
+        sim_json(x[i].s, &x[i].result, out);
+        text_add(out, "%s", i + 1 < n ? ",\n" : "]\n");
+    }
+}
+
+static enum err other_shape(const char *name, const struct sched *s, const char *first_name,
+                            const struct sched *first)
+{
+    int m = microbatches(s);
+    FAIL(ERR_CONFIG,
+         "simulation: %.64s has %d rank%s and %d microbatch%s, and %.64s %d and %d; only the same "
+         "numbers can be compared",
+         name, s->p, text_plural(s->p, "s"), m, text_plural(m, "es"), first_name, first->p,
+         microbatches(first));
+}
+
+static enum err compare(const struct plait_sim *a, int format, struct played *x,
+                        const struct play_list *l, struct text *out)
+{
+    bool events = format == PLAY_GANTT || format == PLAY_JSON || play_wants_files(a);
+    int64_t units = 0; /* of the schedules before: all are kept until the end */
+    for (int i = 0; i < l->n; i++) {
+        struct play_args one = play_one_of(a, l->name[i]);
+        one.p = a->p;
+        one.m = a->m;
+        one.v = l->v[i] ? l->v[i] : a->v;
+        one.events = events;
+        TRY(play_fits(&one, (int)num_max(one.v, 1), units));
+        TRY(play_make(&one, &x[i]));
+        units += (int64_t)x[i].s->stages * x[i].s->m;
+        if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
+            return other_shape(l->name[i], x[i].s, l->name[0], x[0].s);
+    }
+    if (play_wants_files(a))
+        TRY(play_files(a, x, l->n));
+    if (format == PLAY_JSON) {
+        add_json(x, l->n, out);
+        return ERR_OK;
+    }
+    add_table(x, l->n, out);
+    return format == PLAY_GANTT ? add_gantt(a, x, l->n, out) : ERR_OK;
+}
+
+enum err play_compare(const struct plait_sim *a, int format, struct text *out)
+{
+    struct play_list l;
+    struct played *x = NULL;
+    if (format == PLAY_TEXT || format == PLAY_LOWERED)
+        FAIL(ERR_CONFIG,
+             "simulation: format %s prints one schedule; with compare use summary, "
+             "gantt or json",
+             format == PLAY_TEXT ? "text" : "lowered");
+    if (a->scale || a->costs)
+        FAIL(ERR_CONFIG, "simulation: scale and costs belong to the stages of one schedule; with "
+                         "compare use tf, tb, ti, tw or a model");
+    enum err err = play_list_make("compare", a->compare, &l);
+    if (err == ERR_OK)
+        err = mem_new(l.n, sizeof *x, "schedules", &x);
+    if (err == ERR_OK)
+        err = compare(a, format, x, &l, out);
+    for (int i = 0; x && i < l.n; i++)
+        play_free(&x[i]);
+    mem_free(x);
+    play_list_free(&l);
+    return err;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The simulation of a configured model. The configuration is read as `plait check` reads it, a file
+ * and key=value words; what else is asked for (schedule, p, m, v; a file says its own) replaces
+ * what it says, and the number of samples of a step follows from m. From there on everything is
+ * what training sets up: the cut, the instructions with their reductions and step, each rank's
+ * bytes.
+ *
+ *     times     in proportion to the FLOPs of a stage, tf that of an average one; with
+ *               parallel.costs those of that file
+ *     messages  the residual stream of a microbatch
+ *     memory    all of a rank's bytes that do not move, and its activations as they come and go
+ */
+#include "study/play.h"
+
+#include "base/mem.h"
+#include "check/check.h"
+#include "folder/files.h"
+#include "folder/init.h"
+#include <stdio.h>
+#include <string.h>
+
+static enum err set_microbatches(int m, struct options *o)
+{
+    if (m && (!num_mul(m, o->parallel.microbatch, &o->train.batch) ||
+              !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
+        FAIL(ERR_CONFIG,
+             "simulation: %d microbatches of %lld samples on %lld data ranks are too "
+             "many",
+             m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
+    return ERR_OK;
+}
+
+/* What the command line says takes the place of what the configuration says. */
+static enum err set_asked(const struct play_args *a, struct options *o)
+{
+    const char *path = a->schedule ? play_path(a->schedule) : NULL;
+    if (a->schedule) {
+        int n = snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s%s",
+                         path ? "file:" : "", path ? path : a->schedule);
+        if (n >= (int)sizeof o->parallel.schedule)
+            FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
+    }
+    if (a->sim->recompute != 0 && o->train.recompute == OPTIONS_RECOMPUTE_NONE)
+        o->train.recompute = OPTIONS_RECOMPUTE_FULL;
+    if (a->p)
+        o->parallel.pp = a->p;
+    if (a->v)
+        o->parallel.chunks = a->v;
+    if (a->group)
+        o->parallel.group = a->group;
+    if (a->limit != 0)
+        o->parallel.memory_limit = a->share ? a->limit * (double)options_chunks(o) : a->limit;
+    return set_microbatches(a->m, o);
+}
+
+/* A file named on the command line says its own shape. */
+static enum err set_file_shape(const struct play_args *a, struct options *o)
+{
+    struct sched s;
+    const char *path = a->schedule ? play_path(a->schedule) : NULL;
+    if (!path)
+        return ERR_OK;
+    TRY(play_read_file(path, a, &s));
+    int m = s.m;
+    o->parallel.pp = s.p;
+    o->parallel.chunks = s.v;
+    sched_free(&s);
+    return set_microbatches(m, o);
+}
+
+/* None of the files that will be written is one that the configuration names. */
+static enum err check_outputs(const struct plait_sim *a, const struct options *o)
+{
+    struct file_use in[FILES_OPTIONS];
+    int n = files_of_options(o, in);
+    TRY(files_apart("simulation", a->svg, in, n));
+    TRY(files_apart("simulation", a->html, in, n));
+    return files_apart("simulation", a->perfetto, in, n);
+}
+
+static enum err read_options(const struct play_args *a, struct options *o)
+{
+    TRY(options_fresh(o));
+    TRY(conf_read_file(&options_table, o, a->sim->model));
+    for (int i = 0; i < a->sim->sets; i++)
+        TRY(conf_set(&options_table, o, a->sim->set[i]));
+    TRY(check_outputs(a->sim, o)); /* before a schedule of the call takes the place of its own */
+    if (a->sim->keep != 0)
+        FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
+                         "out, or --model");
+    TRY(set_asked(a, o));
+    TRY(set_file_shape(a, o));
+    if (o->parallel.costs[0] && (a->sim->tf != 0 || a->sim->tb != 0 || a->sim->ti != 0 ||
+                                 a->sim->tw != 0 || a->sim->tr != 0))
+        FAIL(ERR_CONFIG, "simulation: the model's parallel.costs %.200s has all times in it; leave "
+                         "tf, tb, ti, tw, tr out", o->parallel.costs);
+    return ERR_OK;
+}
+
+static enum err add_bytes(struct played *x)
+{
+    const struct setup *u = &x->setup;
+    struct model_rank r = {&u->model, u->split, u->samples, &u->types};
+    struct buffers_args a;
+    struct stage_bytes *of;
+    int stages = x->s->stages, p = x->s->p;
+    TRY(mem_new(3 * stages + p, sizeof *x->bytes, "bytes of stages", &x->bytes));
+    TRY(mem_new(stages, sizeof *of, "bytes of stages", &of));
+    setup_buffers(u, &a);
+    enum err err = ERR_OK;
+    for (int pp = 0; pp < p && err == ERR_OK; pp++)
+        err = memory_stages(&a, pp, of);
+    for (int i = 0; i < stages; i++) {
+        x->bytes[i] = of[i].slot;
+        x->bytes[stages + i] = of[i].saves;
+        x->bytes[2 * stages + i] = of[i].keep;
+    }
+    mem_free(of);
+    TRY(err);
+    for (int i = 0; i < p; i++)
+        x->bytes[3 * stages + i] =
+            memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];
+    x->memory = (struct sim_bytes){
+        .slot = x->bytes,
+        .save = x->bytes + stages,
+        .keep = x->bytes + 2 * stages,
+        .fixed = x->bytes + 3 * stages,
+    };
+    bool asked = x->cost.bandwidth == 0 || x->cost.bytes != 0;
+    for (int i = 0; !asked && i < stages; i++)
+        x->cost.bytes = fmax(x->cost.bytes, (double)model_boundary_bytes(&r, u->cut[i].first));
+    return ERR_OK;
+}
+
+/* Sums, gathers, norm and update; no time where links and memory take none. */
+static enum err add_ends(const struct plait_sim *a, struct played *x)
+{
+    const struct ends_rates rates = {.latency = a->latency, .bandwidth = a->bandwidth,
+                                     .memory = a->memory_bandwidth};
+    TRY(setup_ends(&x->setup, &rates, &x->ends));
+    x->cost.each = x->ends;
+    return ERR_OK;
+}
+
+/* Measured times, or factors. */
+static enum err add_scale(struct played *x)
+{
+    double sum = 0;
+    if (x->setup.time) {
+        TRY(mem_new(x->s->stages, sizeof *x->time, "costs of stages", &x->time));
+        memcpy(x->time, x->setup.time, (size_t)x->s->stages * sizeof *x->time);
+        return ERR_OK;
+    }
+    TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+    TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
+    for (int i = 0; i < x->s->stages; i++) {
+        x->scale[i] = model_flops(&x->setup.model, &x->setup.cut[i], false);
+        x->redo[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
+        sum += x->scale[i];
+    }
+    for (int i = 0; i < x->s->stages; i++) {
+        x->scale[i] *= x->s->stages / sum;
+        x->redo[i] *= x->s->stages / sum;
+    }
+    return ERR_OK;
+}
+
+/* The shape that the configuration now has. */
+static enum err check_size(const struct options *o)
+{
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    int64_t own = kind && kind->chunks ? kind->chunks : 1;
+    struct play_args a = {.p = (int)o->parallel.pp,
+                          .m = (int)(o->train.batch / (o->parallel.dp * o->parallel.microbatch))};
+    return play_fits(&a, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0);
+}
+
+enum err play_model(const struct play_args *a, struct played *x)
+{
+    TRY(read_options(a, &x->options));
+    TRY(init_take(&x->options));
+    TRY(check_size(&x->options));
+    x->modelled = true;
+    TRY(run_check(&x->options, 0, CHECK_PLAN, NULL, &x->setup));
+    x->s = &x->setup.sched;
+    x->report = &x->setup.report;
+    TRY(add_bytes(x));
+    TRY(add_ends(a->sim, x));
+    return add_scale(x);
+}

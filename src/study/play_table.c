@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of bubbles: for a schedule, and each number of chunks that it can have, ranks downwards
+ * and microbatches across, in powers of two up to those asked for: as a share of the step, then
+ * over ideal time. Every cell is a schedule made, proved and played; no formula is used. A shape
+ * that the schedule refuses is a dash, and the first such refusal stands below.
+ */
+#include "study/play.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { RANKS = 32, MICROBATCHES = 128, STEPS_MAX = 20, REFUSAL_MAX = 512 };
+
+/* The powers of two below `most`, and `most`. */
+static int powers(int from, int most, int out[STEPS_MAX])
+{
+    int n = 0;
+    for (int i = from; i < most && n < STEPS_MAX - 1; i *= 2)
+        out[n++] = i;
+    out[n++] = most;
+    return n;
+}
+
+struct table {
+    const struct plait_sim *sim;
+    const char *name;
+    int v, p[STEPS_MAX], m[STEPS_MAX], rows, columns;
+    double bubble[STEPS_MAX][STEPS_MAX]; /* [rows][columns] share of the step; < 0: a dash */
+    int played; /* cells that are no dash */
+    char refusal[REFUSAL_MAX];
+};
+
+static enum err play_cell(struct table *t, int row, int column)
+{
+    struct played x;
+    struct play_args a = play_one_of(t->sim, t->name);
+    a.p = t->p[row];
+    a.m = t->m[column];
+    a.v = t->v;
+    enum err err = play_make(&a, &x);
+    t->bubble[row][column] = -1;
+    if (err == ERR_OK) {
+        t->bubble[row][column] = fmax(0, x.result.bubble_fraction);
+        t->played++;
+    } else if (err == ERR_CONFIG) {
+        if (t->refusal[0] == '\0')
+            snprintf(t->refusal, sizeof t->refusal, "%s", err_text());
+    }
+    play_free(&x);
+    return err == ERR_CONFIG ? ERR_OK : err;
+}
+
+static void add_cells(const struct table *t, bool over_ideal, struct text *out)
+{
+    text_add(out, "bubble of %s", t->name);
+    if (t->v > 1)
+        text_add(out, ", %d chunks a rank", t->v);
+    text_add(out, ", %% %s\n%6s", over_ideal ? "over ideal time" : "of the step", "p \\ m");
+    for (int c = 0; c < t->columns; c++)
+        text_add(out, " %7d", t->m[c]);
+    text_add(out, "\n");
+    for (int r = 0; r < t->rows; r++) {
+        text_add(out, "%6d", t->p[r]);
+        for (int c = 0; c < t->columns; c++) {
+            double share = t->bubble[r][c];
+            if (share < 0)
+                text_add(out, " %7s", "-");
+            else
+                text_add(out, " %7.2f", 100 * (over_ideal ? sim_over_ideal(share) : share));
+        }
+        text_add(out, "\n");
+    }
+    if (t->refusal[0])
+        text_add(out, "     -: %s\n", t->refusal);
+    text_add(out, "\n");
+}
+
+static enum err play_cells(struct table *t)
+{
+    t->played = 0;
+    t->refusal[0] = '\0';
+    for (int r = 0; r < t->rows; r++)
+        for (int c = 0; c < t->columns; c++)
+            TRY(play_cell(t, r, c));
+    return ERR_OK;
+}
+
+/* Tables of one schedule: for the chunks asked for or that it needs, or for 1, 2 and 4 as far as it
+ * has them. */
+static enum err add_tables(struct table *t, int v, struct text *out)
+{
+    const struct sched_kind *kind = sched_kind_find(t->name);
+    int played = 0;
+    if (v == 0 && kind)
+        v = kind->chunks;
+    for (t->v = v ? v : 1; t->v <= (v ? v : 4); t->v *= 2) {
+        TRY(play_cells(t));
+        if (t->played > 0) {
+            add_cells(t, false, out);
+            add_cells(t, true, out);
+        }
+        played += t->played;
+    }
+    if (played == 0)
+        return err_set(ERR_CONFIG, __FILE__, __LINE__, "%s", t->refusal);
+    return ERR_OK;
+}
+
+/* All cells together, each with the chunks it will have: 1, 2 and 4 where none are given. */
+static enum err check_size(const struct table *t, const struct play_list *l, int v)
+{
+    int64_t ranks = 0, microbatches = 0, chunks = 0;
+    for (int r = 0; r < t->rows; r++)
+        ranks += t->p[r];
+    for (int c = 0; c < t->columns; c++)
+        microbatches += t->m[c];
+    for (int i = 0; i < l->n; i++) {
+        const struct sched_kind *kind = sched_kind_find(l->name[i]);
+        int own = l->v[i] ? l->v[i] : v ? v : kind ? kind->chunks : 0;
+        chunks += own ? own : 1 + 2 + 4;
+    }
+    if (ranks * microbatches > PLAY_MAX_UNITS / chunks)
+        FAIL(ERR_CONFIG,
+             "simulation: a table of %d schedule%s up to p %d and m %d plays %lld microbatches of "
+             "stages, and at most %d are played; use a smaller p or m, or fewer schedules",
+             l->n, text_plural(l->n, "s"), t->p[t->rows - 1], t->m[t->columns - 1],
+             (long long)(ranks * microbatches * chunks), PLAY_MAX_UNITS);
+    return ERR_OK;
+}
+
+enum err play_table(const struct plait_sim *a, struct text *out)
+{
+    struct table t = {.sim = a};
+    struct play_list l;
+    if (a->scale || a->costs || a->model || play_wants_files(a))
+        FAIL(ERR_CONFIG, "simulation: a table is of many shapes; leave scale, costs, model, svg, "
+                         "html and perfetto out");
+    t.rows = powers(2, a->p ? a->p : RANKS, t.p);
+    t.columns = powers(1, a->m ? a->m : MICROBATCHES, t.m);
+    enum err err = play_list_make("table", a->table, &l);
+    if (err == ERR_OK)
+        err = check_size(&t, &l, a->v);
+    for (int i = 0; i < l.n && err == ERR_OK; i++) {
+        t.name = l.name[i];
+        if (play_path(t.name))
+            err =
+                err_set(ERR_CONFIG, __FILE__, __LINE__,
+                        "simulation: a table is of schedules by name, and %.200s is a file of one "
+                        "shape",
+                        t.name);
+        else
+            err = add_tables(&t, l.v[i] ? l.v[i] : a->v, out);
+    }
+    play_list_free(&l);
+    return err;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Most ranks have chosen the same, and after the first steps nobody chooses any more. So ranks sum
+ * up marks of their texts first, and only where one has changed the different texts travel, each
+ * once. All ranks see the same marks, and so decide alike.
+ */
+#include "train/choices.h"
+
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { TEXT_MAX = 8 << 20 }; /* bytes in a checkpoint; a rank's have some 100 KiB at most */
+
+/* A number that a sum of doubles keeps. */
+static double mark_of(const char *text)
+{
+    return text[0] ? (double)(1 + num_hash(text) % ((uint64_t)1 << 52)) : 0;
+}
+
+/* Is rank i the first with its text? */
+static bool is_first(const double *mark, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (mark[k] == mark[i])
+            return false;
+    return mark[i] != 0;
+}
+
+static enum err add_from(struct comm_group *all, int from, const char *mine, struct text *out)
+{
+    char *theirs;
+    int64_t n = (int64_t)strlen(mine);
+    if (!all) {
+        text_add(out, "%s", mine);
+        return out->err;
+    }
+    TRY(comm_broadcast(all, from, &n, (int64_t)sizeof n));
+    if (out->len + n > TEXT_MAX)
+        return ERR_OK; /* the others measure anew when they go on */
+    TRY(mem_new(n + 1, 1, "choices of a rank", &theirs));
+    if (comm_group_rank(all) == from)
+        memcpy(theirs, mine, (size_t)n);
+    enum err err = comm_broadcast(all, from, theirs, n);
+    theirs[n] = '\0';
+    if (err == ERR_OK)
+        text_add(out, "%s", theirs);
+    mem_free(theirs);
+    return err == ERR_OK ? out->err : err;
+}
+
+/* mark: of all ranks. */
+static enum err collect(struct choices *c, struct comm_group *all, const char *mine,
+                        const double *mark)
+{
+    struct text text = {0};
+    char *made = NULL;
+    enum err err = ERR_OK;
+    int n = all ? comm_group_size(all) : 1;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        if (is_first(mark, i))
+            err = add_from(all, i, mine, &text);
+    if (err == ERR_OK)
+        err = text_done(&text, &made);
+    if (err != ERR_OK) {
+        text_free(&text);
+        return err;
+    }
+    c->now = !c->now;
+    mem_free(c->text[c->now]);
+    c->text[c->now] = made;
+    return ERR_OK;
+}
+
+static enum err gather(struct choices *c, struct comm_group *all, const char *mine)
+{
+    int n = all ? comm_group_size(all) : 1;
+    double *mark;
+    TRY(mem_new(n, sizeof *mark, "marks of the ranks' choices", &mark));
+    mark[all ? comm_group_rank(all) : 0] = mark_of(mine);
+    enum err err = all ? comm_all_reduce(all, mark, n, DT_F64, COMM_SUM) : ERR_OK;
+    bool same = err == ERR_OK && c->mark && memcmp(c->mark, mark, (size_t)n * sizeof *mark) == 0;
+    if (err == ERR_OK && !same)
+        err = collect(c, all, mine, mark);
+    if (err == ERR_OK) {
+        mem_free(c->mark);
+        c->mark = mark;
+    } else {
+        mem_free(mark);
+    }
+    return err;
+}
+
+enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *all)
+{
+    struct text mine = {0};
+    enum err err = dev_choices(dev, &mine);
+    if (err == ERR_OK)
+        err = gather(c, all, mine.s ? mine.s : "");
+    text_free(&mine);
+    return err;
+}
+
+enum err choices_agree(struct comm_group *all, bool *taken)
+{
+    double lacks = !*taken;
+    if (all)
+        TRY(comm_all_reduce(all, &lacks, 1, DT_F64, COMM_MAX));
+    *taken = lacks == 0;
+    return ERR_OK;
+}
+
+const char *choices_text(const struct choices *c)
+{
+    return c->text[c->now] ? c->text[c->now] : "";
+}
+
+void choices_close(struct choices *c)
+{
+    mem_free(c->mark);
+    mem_free(c->text[0]);
+    mem_free(c->text[1]);
+    *c = (struct choices){.now = 0};
+}

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where a number stopped being finite. Training looks at a step's loss and norm alone. When one of
+ * them is not finite, the weights are still those of before the step: they are looked at where a
+ * run ends, and if they are finite the step is run once more, the same samples and dropout without
+ * the optimizer, with a probe on each rank's device (device/probe.h). Each rank has at most one
+ * find, the first in the order of its work, and all agree on the earliest: by microbatch, then
+ * forward before recompute before backward before weight gradients, then along the pipeline as the
+ * pass goes, then by the number of the call, which tensor ranks share. What comes first in this
+ * order cannot follow from any other of the finds.
+ *
+ * A request to stop ends the search at the next operation of whoever sees it, as an error: all
+ * that is to be kept is saved by then.
+ */
+#include "train/train.h"
+
+#include "device/probe.h"
+#include "train/stop.h"
+
+#include <float.h>
+#include <stdio.h>
+
+/* ---- which rank comes first ---- */
+
+enum { KEYS = 7, WORDS_MAX = 1024 };
+
+/* The rank whose key is the least, and of those the first; -1: no rank has one. Collective over the
+ * world. */
+static enum err earliest(const struct train_rank *r, bool have, const double *key, int n,
+                         int *first)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    double best = 0;
+    for (int i = 0; i <= n; i++) {
+        double mine = i < n ? key[i] : comm_rank(r->world), least = have ? -mine : -DBL_MAX;
+        if (world)
+            TRY(comm_all_reduce(world, &least, 1, DT_F64, COMM_MAX));
+        have = have && least == -mine;
+        best = least;
+    }
+    *first = best == -DBL_MAX ? -1 : (int)-best;
+    return ERR_OK;
+}
+
+/* What the first rank says, on all of them. Collective over the world. */
+static enum err share(const struct train_rank *r, int first, const struct text *mine,
+                      struct text *out)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    char words[WORDS_MAX] = "";
+    if (comm_rank(r->world) == first) {
+        TRY(mine->err);
+        snprintf(words, sizeof words, "%s", mine->s ? mine->s : "");
+    }
+    if (world)
+        TRY(comm_broadcast(world, first, words, (int64_t)sizeof words));
+    text_add(out, "%s", words);
+    return out->err;
+}
+
+/* "rank 3 (pp 1, tp 0, dp 1)" */
+static void add_rank(const struct train_rank *r, struct text *t)
+{
+    text_add(t, "rank %d (pp %d, tp %d, dp %d)", comm_rank(r->world), r->coord[AXIS_PP],
+             r->coord[AXIS_TP], r->coord[AXIS_DP]);
+}
+
+/* ---- weights ---- */
+
+/* The first weight on this rank that is not finite, with its key. */
+static enum err look_at_weights(const struct train_rank *r, bool *found, double key[2],
+                                struct text *words)
+{
+    *found = false;
+    if (r->dev->kind == DEV_NULL) /* it has none */
+        return ERR_OK;
+    for (int i = 0; i < exec_stage_count(r->x); i++) {
+        const struct param_store *s = r->store[i];
+        for (int k = 0; k < s->n; k++) {
+            const struct param *p = &s->param[k];
+            struct probe_operand o = {.p = param_w(p), .rows = 1, .cols = p->count,
+                                      .type = r->dev->ct};
+            struct probe_element e;
+            bool finite, before = *found && key[0] <= exec_stage_id(r->x, i);
+            if (before)
+                continue;
+            TRY(probe_look(r->dev, &o, &e, &finite));
+            if (finite)
+                continue;
+            *found = true;
+            key[0] = exec_stage_id(r->x, i);
+            key[1] = k;
+            text_free(words);
+            text_add(words, "%s is not finite: %g on ", p->spec.name, num_unsigned_nan(e.value));
+            add_rank(r, words);
+        }
+    }
+    return ERR_OK;
+}
+
+enum err train_weights_finite(const struct train_rank *r, bool *finite, struct text *out)
+{
+    struct text words = {0};
+    double key[2] = {0, 0};
+    bool found;
+    int first = -1;
+    enum err err = look_at_weights(r, &found, key, &words);
+    if (err == ERR_OK)
+        err = earliest(r, found, key, 2, &first);
+    *finite = err != ERR_OK || first < 0;
+    if (err == ERR_OK && first >= 0)
+        err = share(r, first, &words, out);
+    text_free(&words);
+    return err;
+}
+
+/* ---- the step once more ---- */
+
+struct search {
+    struct train_rank *r;
+    struct probe probe;
+    struct sched_instr in; /* under way, or that of the find */
+    double sums[SUMS_COUNT]; /* of this rank, as for the optimizer */
+};
+
+static void on_begins(void *arg, struct sched_instr in)
+{
+    struct search *s = arg;
+    comm_slow(s->r->world); /* its peers' GPUs may have found and be far ahead */
+    if (s->probe.found)
+        return;
+    s->in = in;
+    s->probe.calls = 0;
+    s->r->dev->part = -1;
+}
+
+static enum err run_again(struct search *s)
+{
+    struct train_rank *r = s->r;
+    struct exec_hooks hooks = {.begins = on_begins, .arg = s};
+    struct optim_step step = {.step = r->taken + 1,
+                              .tokens = r->counts_tokens ? r->s->share * r->job->train.targets : 0};
+    struct exec_batch b;
+    if (r->bad_round >= 0)
+        return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
+    TRY(train_read(r, r->taken + 1));
+    train_batch(r, r->taken + 1, &b);
+    exec_zero_grads(r->x);
+    TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+    return exec_own_sums(r->x, &step, s->sums);
+}
+
+/* ---- its words ---- */
+
+static const struct stage *stage_of(const struct search *s)
+{
+    for (int i = 0; i < exec_stage_count(s->r->x); i++)
+        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->x, i) == s->in.stage)
+            return exec_stage_at(s->r->x, i);
+    return NULL;
+}
+
+enum pass { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_WEIGHTS, PASS_END };
+static const char *const pass_name[] = {"the forward", "the recomputed forward", "the backward",
+                                        "the backward of the weights", "the end"};
+
+static enum pass pass_of(struct sched_instr in)
+{
+    return in.op == SCHED_F                     ? PASS_FORWARD
+           : in.op == SCHED_R                   ? PASS_AGAIN
+           : in.op == SCHED_B || in.op == SCHED_I ? PASS_BACKWARD
+           : in.op == SCHED_W                   ? PASS_WEIGHTS
+                                                : PASS_END;
+}
+
+static void key_of(const struct search *s, double key[KEYS])
+{
+    enum pass pass = pass_of(s->in);
+    bool end = pass == PASS_END;
+    key[0] = end;
+    key[1] = end ? 0 : s->in.mb;
+    key[2] = pass;
+    key[3] = end ? 0 : pass == PASS_FORWARD || pass == PASS_AGAIN ? s->in.stage : -s->in.stage;
+    key[4] = -(double)s->in.seg; /* the last layers' goes first */
+    key[5] = (double)s->probe.call;
+    key[6] = s->probe.met;
+}
+
+/* " with layers.0.mlp.up.weight", " for the gradient of ...": of the parameters among the operands
+ * the first. */
+static void add_param(const struct search *s, struct text *t)
+{
+    const struct train_rank *r = s->r;
+    for (int i = 0; i < s->probe.operands; i++) {
+        const struct probe_operand *o = &s->probe.operand[i];
+        for (int k = 0; k < exec_stage_count(r->x) && o->rows > 0; k++) {
+            const struct param_store *of = r->store[k];
+            for (int n = 0; n < of->n; n++) {
+                const char *w = of->w + of->param[n].offset * of->ct;
+                const char *grad = of->grad + of->param[n].offset * of->at;
+                if (o->p == w && !o->written)
+                    text_add(t, " with %s", of->param[n].spec.name);
+                else if (o->p == grad)
+                    text_add(t, " for the gradient of %s", of->param[n].spec.name);
+                else
+                    continue;
+                return;
+            }
+        }
+    }
+}
+
+/* "the forward of microbatch 2 in stage 1, layer 3, attn" */
+static void add_place(const struct search *s, struct text *t)
+{
+    const struct stage *of = stage_of(s);
+    enum pass pass = pass_of(s->in);
+    text_add(t, "%s of ", pass_name[pass]);
+    if (pass == PASS_END) {
+        text_add(t, "the step");
+        return;
+    }
+    text_add(t, "microbatch %d, stage %d", s->in.mb, s->in.stage);
+    if (!of || s->probe.part < 0)
+        return;
+    const struct stage_part *p = &of->part[s->probe.part];
+    if (p->layer.block >= 0)
+        text_add(t, ", layer %lld", (long long)p->layer.block);
+    text_add(t, ", %s", p->kind->name);
+}
+
+static void describe(const struct search *s, struct text *t)
+{
+    const struct probe_element *e = &s->probe.element;
+    text_add(t, "the first number that is not finite is on ");
+    add_rank(s->r, t);
+    text_add(t, " in ");
+    add_place(s, t);
+    text_add(t, s->probe.met ? ": what %s reads" : ": %s", op_rows[s->probe.kind].name);
+    add_param(s, t);
+    text_add(t, s->probe.met ? " holds %g" : " gives %g", num_unsigned_nan(e->value));
+    text_add(t, " at [%lld, %lld] of %lld x %lld", (long long)e->row, (long long)e->col,
+             (long long)e->rows, (long long)e->cols);
+    text_add(t, s->probe.met ? ", which a sum or message between ranks brought"
+                             : " from finite operands");
+}
+
+/* No rank has a find. */
+static enum err explain_none(const struct search *s, struct text *out)
+{
+    double sums[SUMS_COUNT];
+    bool finite = true;
+    memcpy(sums, s->sums, sizeof sums);
+    if (exec_world_group(s->r->x))
+        TRY(comm_all_reduce(exec_world_group(s->r->x), sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    for (int i = 0; i < SUMS_COUNT; i++)
+        finite = finite && isfinite(sums[i]);
+    text_add(out, finite ? "run once more, the same samples give finite numbers: what was seen "
+                           "cannot be repeated, so look at the machine"
+                         : "every rank's numbers are finite, their sum over the ranks is not");
+    return out->err;
+}
+
+static enum err tell(const struct search *s, struct text *out)
+{
+    struct text words = {0};
+    double key[KEYS] = {0};
+    int first = -1;
+    if (s->probe.found) {
+        describe(s, &words);
+        key_of(s, key);
+    }
+    enum err err = earliest(s->r, s->probe.found, key, KEYS, &first);
+    if (err == ERR_OK)
+        err = first < 0 ? explain_none(s, out) : share(s->r, first, &words, out);
+    text_free(&words);
+    return err;
+}
+
+static enum err goes_on(void)
+{
+    int why = stop_asked();
+    if (why)
+        FAIL(ERR_STOPPED, "the search was ended by %s", stop_name(why));
+    return ERR_OK;
+}
+
+/* It takes as long as a step or two, and no progress is seen meanwhile. */
+static void say_search(const struct train_rank *r)
+{
+    const struct plait_train *call = r->job->call;
+    char words[128];
+    if (!r->is_logger || !call->on_search)
+        return;
+    if (r->bad_round < 0)
+        snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",
+                 (long long)r->taken + 1);
+    else
+        snprintf(words, sizeof words, "the validation behind step %lld is not finite: its batch "
+                 "%lld is run once more to find where", (long long)r->step,
+                 (long long)r->bad_round + 1);
+    call->on_search(call->arg, words);
+}
+
+enum err train_locate(struct train_rank *r, struct text *out)
+{
+    struct search s = {.r = r, .in = {.op = SCHED_STEP}};
+    enum err err = ERR_OK;
+    say_search(r);
+    TRY(goes_on());
+    TRY(probe_on(r->dev, &s.probe));
+    s.probe.goes_on = goes_on;
+    if (exec_world_group(r->x)) /* taking host memory waits for the GPU, which may wait for peers */
+        err = comm_barrier(exec_world_group(r->x));
+    if (err == ERR_OK)
+        err = run_again(&s);
+    if (err == ERR_OK)
+        err = r->dev->ops->sync(r->dev);
+    probe_off(r->dev, &s.probe);
+    return err == ERR_OK ? tell(&s, out) : err;
+}
+
+/* ---- validation ---- */
+
+enum err train_valid_lost(struct train_rank *r, int64_t round)
+{
+    double key = (double)round, least = round < 0 ? -DBL_MAX : -key;
+    int64_t rounds = train_valid_rounds(r);
+    if (exec_world_group(r->x))
+        TRY(comm_all_reduce(exec_world_group(r->x), &least, 1, DT_F64, COMM_MAX));
+    r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
+    FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
+                        "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),
+         (long long)r->bad_round + 1, (long long)rounds);
+}

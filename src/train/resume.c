@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Going on from a checkpoint, on whatever layout: each rank reads what it holds of weights and
+ * moments from the boxes that other ranks once wrote. The first rank chooses the checkpoint. All
+ * ranks prove that they have opened the same one (hosts may have folders of their own under one
+ * name) and agree on whether it is good; nothing is taken over before. A damaged one is named, and
+ * run.resume=auto takes the one before.
+ */
+#include "train/train.h"
+
+#include "base/log.h"
+#include "train/load.h"
+#include "config/rates.h"
+#include "folder/resume_same.h"
+
+#include <stdio.h>
+
+/* ---- reading ---- */
+
+/* Bytes of weights and moments that this rank holds. */
+static int64_t held_bytes(const struct train_rank *r)
+{
+    int64_t n = 0;
+    for (int i = 0; i < exec_stage_count(r->x); i++)
+        n += r->store[i]->elements + 2 * r->store[i]->elements / r->store[i]->shares;
+    return n * dtype_size(r->dev->at);
+}
+
+static enum err load_all(struct train_rank *r, const struct state_index *x)
+{
+    const struct weights saved = {.state = *x};
+    const struct load from = {&r->s->model, &saved, r->job->threads};
+    double begin = log_now();
+    TRY(load_stores(&from, (const struct param_store *const *)r->store, exec_stage_count(r->x),
+                    true));
+    r->loaded = held_bytes(r);
+    r->load_s = log_now() - begin;
+    return ERR_OK;
+}
+
+/* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */
+static void take_head(struct train_rank *r, const struct state_head *h, const struct options *was)
+{
+    const struct options *o = r->s->o;
+    bool same_decay = was->optim.decay_steps == o->optim.decay_steps &&
+                      was->optim.schedule == o->optim.schedule;
+    r->resumed = h->step;
+    r->taken = r->queued = r->read = r->traced = h->step;
+    r->lr.warmup = was->optim.warmup == o->optim.warmup ? h->warmup : r->lr.warmup;
+    r->lr.decay = same_decay ? h->decay : r->lr.decay;
+    r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
+    r->loss = r->result.loss = h->loss;
+    memcpy(r->run, h->run, sizeof r->run);
+}
+
+/* What it came to, for people. */
+static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h,
+                       const struct options *was)
+{
+    char plan[96] = "";
+    const char *moved = was->train.device == r->s->o->train.device ? "" :
+                        "; it was saved with another train.device: last bits may differ";
+    if (h->step == r->s->o->train.steps)
+        snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
+    else if (r->lr.steps <= h->step && r->lr.kind != LR_CONSTANT)
+        snprintf(plan, sizeof plan, "; the decay has ended at step %lld: all steps left have "
+                 "optim.lr_min", (long long)h->steps);
+    else if (r->lr.steps != h->steps)
+        snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
+                 (long long)h->steps, (long long)r->lr.steps);
+    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s%s",
+             (long long)h->step, dir, h->layout, plan, moved);
+}
+
+/* Behind that, where a rank's device could not take what the checkpoint has of choices. */
+static enum err say_choices(struct train_rank *r, bool taken)
+{
+    size_t n = strlen(r->origin);
+    TRY(choices_agree(exec_world_group(r->x), &taken));
+    if (!taken && r->s->o->train.deterministic)
+        snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
+                 "choices of GEMM and attention algorithms: last bits may differ");
+    else if (!taken)
+        snprintf(r->origin + n, sizeof r->origin - n, "; it has no choices of GEMM and attention "
+                 "algorithms for this GPU and these versions of the libraries, so they are made "
+                 "anew: last bits may differ");
+    return ERR_OK;
+}
+
+/* ---- what all ranks have ---- */
+
+/* What a rank has of the checkpoint that is tried: an error or none, the file, its digest. */
+struct view { int32_t code, there; uint64_t digest; };
+
+/* `bytes` of each rank, in their order. */
+static enum err gather(const struct train_rank *r, const void *mine, int64_t bytes, void *all)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    if (world)
+        return comm_all_gather(world, all, mine, bytes / 4, DT_I32);
+    memcpy(all, mine, (size_t)bytes);
+    return ERR_OK;
+}
+
+/* Has every rank the one that the first has opened? */
+static enum err check_same(const char *dir, const struct view *all, int n)
+{
+    static const char way[] = "all ranks have to read one folder: share it between the hosts, or "
+                              "make the copies the same";
+    for (int i = 1; i < n && all[0].code == ERR_OK; i++) {
+        if (!all[i].there)
+            FAIL(ERR_MISMATCH, "run.resume: the checkpoint %s that rank 0 has opened is not there "
+                               "on rank %d; %s", dir, i, way);
+        if (all[i].code == ERR_OK && all[i].digest != all[0].digest)
+            FAIL(ERR_MISMATCH, "run.resume: the checkpoint %s differs between rank 0 and rank %d "
+                               "(digests %016llx and %016llx); %s", dir, i,
+                 (unsigned long long)all[0].digest, (unsigned long long)all[i].digest, way);
+    }
+    return ERR_OK;
+}
+
+/* An error that ends the run, whichever checkpoint it would be. */
+static bool ends(const struct view *v)
+{
+    return v->code != ERR_OK && v->code != ERR_CHECKPOINT;
+}
+
+/* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
+static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
+{
+    int n = r->s->mesh.world, me = comm_rank(r->world);
+    *bad = -1;
+    if (ends(&all[me]))
+        return ERR_OK; /* its own error says more */
+    for (int i = n - 1; i >= 0; i--) {
+        if (ends(&all[i]))
+            FAIL(ERR_PEER, "run.resume: rank %d cannot go on from %s", i, dir);
+        *bad = all[i].code != ERR_OK ? i : *bad;
+    }
+    return check_same(dir, all, n);
+}
+
+/* err: of this rank. One that ends the run is returned as it is, since all may have it. */
+static enum err agree(const struct train_rank *r, enum err err, const struct state_index *x,
+                      const char *dir, int *bad)
+{
+    struct view mine = {.code = (int32_t)err, .there = err == ERR_OK || state_exists(dir)}, *all;
+    struct err_kept own;
+    err_keep(&own, err);
+    mine.digest = err == ERR_OK ? state_index_digest(x) : 0;
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "what ranks have of a checkpoint", &all));
+    err = gather(r, &mine, sizeof mine, all);
+    if (err == ERR_OK)
+        err = judge(r, dir, all, bad);
+    mem_free(all);
+    return err == ERR_OK && own.code != ERR_OK ? err_again(&own) : err;
+}
+
+/* ---- one checkpoint ---- */
+
+/* The run kept its best by validation, and goes on without that word. */
+static void say_best(const struct train_rank *r, const struct state_index *x,
+                     const struct options *was)
+{
+    const struct options *o = r->s->o;
+    bool own = r->is_logger && folder_means_own(o);
+    if (own && was->train.save_best && !o->train.save_best)
+        log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
+                           "checkpoint goes like any older one; add train.save_best=true to keep "
+                           "it", x->dir);
+}
+
+/* It is good on all ranks. Choices of algorithms come before the first GEMM; a device of another
+ * kind has none, which is said. */
+static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
+{
+    bool taken = false;
+    TRY(dev_choose(r->dev, x->head.notes, &taken));
+    take_head(r, &x->head, was);
+    say_origin(r, x->dir, &x->head, was);
+    say_best(r, x, was);
+    return say_choices(r, taken || was->train.device != r->s->o->train.device);
+}
+
+static enum err same_run(const struct train_rank *r, const struct state_index *x,
+                         const struct options *was)
+{
+    struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
+                               r->job->valid.hash};
+    return resume_same(&here, x, was);
+}
+
+static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int *bad)
+{
+    struct state_index x = {.dir = NULL};
+    struct options was;
+    enum err err = agree(r, resume_open(&x, dir, step, &was), &x, dir, bad);
+    if (err == ERR_OK && *bad < 0) {
+        err = same_run(r, &x, &was);
+        if (err == ERR_OK)
+            err = load_all(r, &x);
+        err = agree(r, err, &x, dir, bad);
+    }
+    if (err == ERR_OK && *bad < 0)
+        err = take(r, &x, &was);
+    state_index_close(&x);
+    return err;
+}
+
+/* ---- choosing ---- */
+
+/* Sees no rank a newer one than the first? Else what is newer would go as if it were damaged. */
+static enum err check_newest(const struct train_rank *r, const struct state_found *found, int n)
+{
+    int64_t newest = -1, *all;
+    for (int i = n - 1; i >= 0; i--)
+        newest = found[i].whole ? found[i].step : newest;
+    TRY(mem_new(r->s->mesh.world, sizeof *all, "the ranks' newest checkpoints", &all));
+    enum err err = gather(r, &newest, sizeof newest, all);
+    char first[40] = "none";
+    if (all[0] >= 0)
+        snprintf(first, sizeof first, "step %lld", (long long)all[0]);
+    for (int i = 1; i < r->s->mesh.world && err == ERR_OK; i++)
+        if (all[i] > all[0])
+            err = err_set(ERR_MISMATCH, __FILE__, __LINE__, "run.resume: the newest checkpoint in "
+                          "%s/checkpoints is of step %lld on rank %d, and rank 0 sees %s; run.dir "
+                          "has to be one folder that all ranks share", r->s->o->run.dir,
+                          (long long)all[i], i, first);
+    mem_free(all);
+    return err;
+}
+
+/* The checkpoints of run.dir, as the first rank sees them. */
+static enum err list(struct train_rank *r, struct state_found **found, int *n)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    TRY(state_list(r->s->o->run.dir, found, n));
+    int mine = *n;
+    enum err err = check_newest(r, *found, *n);
+    if (err == ERR_OK && world)
+        err = comm_broadcast(world, 0, n, sizeof *n);
+    if (err == ERR_OK && *n > mine)
+        err = mem_grow(mine, *n, sizeof **found, "the checkpoints of a run", found);
+    if (err == ERR_OK && *n > 0 && world)
+        err = comm_broadcast(world, 0, *found, *n * (int64_t)sizeof **found);
+    if (err != ERR_OK)
+        mem_free(*found);
+    return err;
+}
+
+/* auto: the newest that is good. A damaged one is named by the first rank that has found it so. */
+static enum err try_newest(struct train_rank *r)
+{
+    struct state_found *found;
+    int n, whole = 0, bad = -1;
+    enum err err = ERR_OK;
+    TRY(list(r, &found, &n));
+    for (int i = 0; i < n && (whole == 0 || bad >= 0) && err == ERR_OK; i++) {
+        char *dir;
+        if (!found[i].whole)
+            continue;
+        whole++;
+        err = state_dir(r->s->o->run.dir, found[i].step, &dir);
+        if (err != ERR_OK)
+            break;
+        err = try_one(r, dir, found[i].step, &bad);
+        if (err == ERR_CHECKPOINT && bad == comm_rank(r->world))
+            log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
+        err = err == ERR_CHECKPOINT ? ERR_OK : err;
+        mem_free(dir);
+    }
+    mem_free(found);
+    if (err == ERR_OK && whole == 0)
+        snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
+                 "start", r->s->o->run.dir);
+    if (err == ERR_OK && bad >= 0)
+        return resume_none_good(r->s->o, whole);
+    return err;
+}
+
+/* The first rank chooses; whether the others have it is seen when they open it. */
+static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    const struct options *o = r->s->o;
+    if (!world || comm_rank(r->world) == 0)
+        TRY(folder_resumed(o, dir, step));
+    if (world)
+        TRY(comm_broadcast(world, 0, step, sizeof *step));
+    if (*dir)
+        return ERR_OK;
+    return *step < 0 ? mem_string(o->run.resume, dir) : state_dir(o->run.dir, *step, dir);
+}
+
+static enum err try_named(struct train_rank *r)
+{
+    char *dir = NULL;
+    int64_t step;
+    int bad;
+    enum err err = choose(r, &dir, &step);
+    if (err == ERR_OK)
+        err = folder_others(try_one(r, dir, step, &bad), dir);
+    mem_free(dir);
+    TRY(err);
+    if (bad >= 0)
+        FAIL(ERR_PEER, "run.resume: rank %d cannot read the checkpoint", bad);
+    return ERR_OK;
+}
+
+enum err train_resume(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    r->lr = rates_planned(o);
+    if (!o->run.resume[0])
+        return ERR_OK;
+    TRY(strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r));
+    return ERR_OK;
+}

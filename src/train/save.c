@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Final weights as one safetensors file in global shapes. All ranks walk the same list of tensors;
+ * owners send their boxes, the writer (the first copy of the head: the reporting rank) puts each
+ * tensor together and writes it, so that no rank ever holds the model. The file appears whole or
+ * not at all. A writer whose disk fails still takes what is sent to it, so that all ranks come to
+ * the end and know of it.
+ *
+ * The file is begun before the first step, with room on the disk for all of it: whatever fills the
+ * disk while the run goes on (its own metrics and traces, too), the weights find theirs.
+ */
+#include "train/train.h"
+
+#include <stdio.h>
+
+enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
+       TILE = 32 };        /* rows and columns of a box that are placed at once */
+
+/* The walk: one parameter of the model, where it lies in its file tensor, who holds it. */
+struct saver {
+    const struct setup *s;
+    struct exec *x;
+    struct comm_world *world;
+    int writer;
+    struct model_param *param; /* owned; all parameters of the model, tied once */
+    int params;
+    struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
+    int entries;
+    struct safet_writer *file;  /* borrowed; the writer's */
+    const struct fs_lock *lock; /* borrowed; the writer's, of run.dir */
+    bool strange;               /* run.dir is another run's by now */
+    struct save_lost *unsaved;  /* borrowed */
+};
+
+static enum err list_params(struct saver *v)
+{
+    const struct model *a = &v->s->model;
+    TRY(model_param_list(a, &v->param, &v->params));
+    return hf_entries(a, SAFET_F32, &v->entry, &v->entries);
+}
+
+/* Pipeline stage that holds a part; the tied head's copy is never asked for, and of two replicas
+ * the first is written. */
+static int stage_of(const struct setup *s, const struct model_param *p)
+{
+    for (int i = 0; i < s->sched.stages; i++)
+        if (model_stage_has(&s->cut[i], p->layer))
+            return i;
+    return 0;
+}
+
+/* This rank's parameter of that name. */
+static const struct param *own(struct saver *v, const struct model_param *p)
+{
+    for (int i = 0; i < exec_stage_count(v->x); i++) {
+        const struct param_store *s = &exec_stage_at(v->x, i)->params;
+        for (int j = 0; j < s->n; j++)
+            if (strcmp(s->param[j].spec.name, p->name) == 0 && !s->param[j].spec.tied_copy)
+                return &s->param[j];
+    }
+    return NULL;
+}
+
+/* This rank's box, local extents. */
+static enum err read_box(struct saver *v, const struct model_param *p, float *out, int64_t n)
+{
+    const struct param *mine = own(v, p);
+    ENSURE(mine && mine->count == n);
+    return param_read_f32(mine, out);
+}
+
+/* What a file keeps transposed goes tile by tile, so that its cache lines are filled while they are
+ * near. */
+static void place_box(const struct hf_place *at, const struct model_box *b, const float *box,
+                      float *tensor)
+{
+    int64_t cols = at->nd == 2 ? at->shape[1] : 1, rows = b->real[0], n = b->real[1];
+    float *to = at->transposed ? tensor + b->at[1] * cols + at->out0 + b->at[0]
+                               : tensor + (at->out0 + b->at[0]) * cols + b->at[1];
+    for (int64_t i = 0; i < rows && !at->transposed; i++)
+        memcpy(to + i * cols, box + i * b->local[1], (size_t)n * sizeof *to);
+    for (int64_t r = 0; r < rows && at->transposed; r += TILE)
+        for (int64_t c = 0; c < n; c += TILE)
+            for (int64_t j = c; j < num_min(c + TILE, n); j++)
+                for (int64_t i = r; i < num_min(r + TILE, rows); i++)
+                    to[j * cols + i] = box[i * b->local[1] + j];
+}
+
+/* Move one rank's box of a parameter to the writer, which places it. */
+static enum err move_box(struct saver *v, const struct model_param *p, int tp_rank, float *tensor)
+{
+    const struct setup *s = v->s;
+    int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
+    struct param_place place = {&s->model, &s->split, &s->cut[stage], tp_rank, false, 0, 1};
+    struct comm_req req = {0};
+    struct hf_place at;
+    struct model_box box;
+    float *values;
+    if (!param_counts(p, &place))
+        return ERR_OK;
+    coord[AXIS_TP] = tp_rank;
+    coord[AXIS_PP] = s->sched.place[stage];
+    int owner = mesh_rank(&s->mesh, coord), me = comm_rank(v->world);
+    if (me != owner && me != v->writer)
+        return ERR_OK;
+    model_param_box(&s->split, p, tp_rank, &box);
+    int64_t n = box.local[0] * box.local[1];
+    TRY(mem_new(n, sizeof *values, p->name, &values));
+    enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;
+    if (err == ERR_OK && me != v->writer)
+        err = comm_send_start(v->world, v->writer, SAVE_TAG, values, n * 4, &req);
+    if (err == ERR_OK && me != owner)
+        err = comm_recv_start(v->world, owner, SAVE_TAG, values, n * 4, &req);
+    if (err == ERR_OK)
+        err = comm_finish(&req);
+    if (err == ERR_OK && me == v->writer) {
+        hf_place(&s->model, p, &at);
+        place_box(&at, &box, values, tensor);
+    }
+    mem_free(values);
+    return err;
+}
+
+/* All parameters of one file tensor; *next is the first parameter not of it. */
+static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *next)
+{
+    bool writes = comm_rank(v->world) == v->writer;
+    int64_t n = e->shape[0] * (e->nd == 2 ? e->shape[1] : 1);
+    float *tensor = NULL;
+    enum err err = ERR_OK;
+    if (writes)
+        TRY(mem_new(n, sizeof *tensor, e->name, &tensor));
+    for (; *next < v->params; (*next)++) {
+        struct hf_place at;
+        hf_place(&v->s->model, &v->param[*next], &at);
+        if (strcmp(at.tensor, e->name) != 0)
+            break;
+        for (int t = 0; t < v->s->split.tp && err == ERR_OK; t++)
+            err = move_box(v, &v->param[*next], t, tensor);
+    }
+    if (err == ERR_OK && writes && v->unsaved->why.code == ERR_OK)
+        err_keep(&v->unsaved->why, safet_write(v->file, tensor, n * 4));
+    mem_free(tensor);
+    return err;
+}
+
+/* What the weights say of themselves: whose ids they know. */
+static enum err create_file(struct saver *v)
+{
+    const char *name = v->s->tokenizer;
+    struct hf_notes notes;
+    char *path;
+    hf_notes(name, tokenizer_hash(name), &notes);
+    TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
+    /* Then what stands there is that of before the stop. */
+    bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);
+    enum err err = (goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
+                                                               notes.word);
+    mem_free(path);
+    TRY(err);
+    v->file->file.dear = true;
+    return safet_keep_room(v->file);
+}
+
+static void free_lists(struct saver *v)
+{
+    mem_free(v->param);
+    mem_free(v->entry);
+}
+
+enum err save_begin(const struct setup *s, struct safet_writer *file)
+{
+    struct saver v = {.s = s, .file = file};
+    enum err err = list_params(&v);
+    if (err == ERR_OK)
+        err = create_file(&v);
+    free_lists(&v);
+    return err;
+}
+
+/* A run has begun there since, in a folder of that name. */
+static enum err look_for_strangers(struct saver *v)
+{
+    static const char *const name[] = {"plait.lock", "config.yaml"};
+    for (int i = 0; i < 2 && !fs_lock_stands(v->lock); i++) {
+        char *path;
+        TRY(fs_join(v->s->o->run.dir, name[i], &path));
+        v->strange = v->strange || fs_exists(path);
+        mem_free(path);
+    }
+    return ERR_OK;
+}
+
+/* The file that was begun; where somebody has removed it, or its folder, another. */
+static enum err find_file(struct saver *v)
+{
+    if (fs_is_there(&v->file->file))
+        return ERR_OK;
+    safet_abandon(v->file);
+    TRY(fs_make_dirs(v->s->o->run.dir));
+    TRY(look_for_strangers(v));
+    return create_file(v);
+}
+
+/* The weights are not to be taken for another run's. */
+static enum err name_file(struct saver *v)
+{
+    return v->strange ? fs_leave(&v->file->file, "run.dir was moved away, and what has its name "
+                                                 "now is of another run")
+                      : safet_commit(v->file);
+}
+
+enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes)
+{
+    int me = comm_rank(world), n = comm_size(world);
+    for (int i = 0; i < n; i++) {
+        struct comm_req req = {0};
+        if (i == from || (me != from && me != i))
+            continue;
+        if (me == from)
+            TRY(comm_send_start(world, i, SAVE_TAG, what, bytes, &req));
+        else
+            TRY(comm_recv_start(world, from, SAVE_TAG, what, bytes, &req));
+        TRY(comm_finish(&req));
+    }
+    return ERR_OK;
+}
+
+static enum err write_all(struct saver *v)
+{
+    int next = 0;
+    bool writes = comm_rank(v->world) == v->writer;
+    if (writes)
+        err_keep(&v->unsaved->why, find_file(v));
+    for (int i = 0; i < v->entries; i++)
+        TRY(move_tensor(v, &v->entry[i], &next));
+    if (writes && v->unsaved->why.code == ERR_OK)
+        err_keep(&v->unsaved->why, name_file(v));
+    v->unsaved->placed = writes && v->file->file.placed;
+    return save_tell(v->world, v->writer, v->unsaved, (int64_t)sizeof *v->unsaved);
+}
+
+enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
+                      const struct save_place *at, struct save_lost *unsaved)
+{
+    int coord[AXIS_COUNT] = {0};
+    struct saver v = {.s = s, .x = x, .world = world, .file = at->file,
+                      .lock = at->lock, .unsaved = unsaved};
+    unsaved->why.code = ERR_OK;
+    TRY(exec_weights_gather(x));
+    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
+    v.writer = mesh_rank(&s->mesh, coord);
+    enum err err = list_params(&v);
+    if (err == ERR_OK)
+        err = write_all(&v);
+    free_lists(&v);
+    return err;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a training run saves checkpoints, and what it says of itself in them.
+ */
+#include "train/train.h"
+
+#include "base/log.h"
+#include "train/stop.h"
+
+#include <stdio.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* A run's name is its begin: host, process, time. The same on all ranks. */
+static enum err name_run(struct train_rank *r)
+{
+    char host[65] = "", words[128];
+    struct comm_group *all = exec_world_group(r->x);
+    if (r->run[0])
+        return ERR_OK;
+    (void)gethostname(host, sizeof host - 1);
+    int n = snprintf(words, sizeof words, "%s %ld %.6f", host, (long)getpid(), log_date());
+    snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)XXH3_64bits(words, (size_t)n));
+    return all ? comm_broadcast(all, 0, r->run, sizeof r->run) : ERR_OK;
+}
+
+enum err train_save_open(struct train_rank *r)
+{
+    const struct setup *s = r->s;
+    int coord[AXIS_COUNT] = {0};
+    TRY(name_run(r));
+    if (!options_checkpoints(s->o))
+        return ERR_OK;
+    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
+    struct checkpoint_args a = {.setup = s, .world = r->world, .all = exec_world_group(r->x),
+                                .writer = mesh_rank(&s->mesh, coord),
+                                .pp = r->coord[AXIS_PP],
+                                .replica = r->coord[AXIS_DP],
+                                .replicas = (int)s->o->parallel.dp, .store = r->store,
+                                .stores = exec_stage_count(r->x), .run = r->run};
+    a.lock = comm_kind(r->world) == COMM_THREAD || r->is_logger ? &r->job->folder->lock : NULL;
+    TRY(checkpoint_open(&r->ckpt, &a));
+    r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
+    return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
+}
+
+/* Are checkpoints saved? None is behind a state that was not finite. */
+static bool saves(const struct train_rank *r)
+{
+    return r->ckpt.s && r->ckpt.refused == 0;
+}
+
+bool train_save_due(const struct train_rank *r)
+{
+    int64_t every = r->s->o->train.save_every;
+    return saves(r) && (r->save || (every > 0 && r->step % every == 0));
+}
+
+enum err train_save_ahead(struct train_rank *r)
+{
+    bool free = r->ckpt.s && r->ckpt.step == 0;
+    return free && train_save_due(r) ? checkpoint_copy(&r->ckpt, r->step) : ERR_OK;
+}
+
+static void fill_head(const struct train_rank *r, struct state_head *h)
+{
+    const struct options *o = r->s->o;
+    *h = (struct state_head){.step = r->taken,
+                             .type = checkpoint_type(r->dev->at),
+                             .model = r->s->model,
+                             .seed = (uint64_t)o->train.seed,
+                             .data_hash = r->job->train.hash,
+                             .valid_hash = r->job->valid.hash,
+                             .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
+                             .warmup = r->lr.warmup,
+                             .decay = r->lr.decay,
+                             .steps = r->lr.steps,
+                             .loss = r->loss,
+                             .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
+                             .world = r->s->mesh.world};
+    memcpy(h->run, r->run, sizeof h->run);
+    snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);
+    snprintf(h->layout, sizeof h->layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
+             (long long)o->parallel.pp, (long long)o->parallel.dp);
+}
+
+static enum err begin(struct train_rank *r)
+{
+    struct state_head head;
+    if (options_device(r->s->o) == DEV_CUDA) /* the others measure nothing */
+        TRY(choices_gather(&r->choices, r->dev, exec_world_group(r->x)));
+    fill_head(r, &head);
+    head.notes = choices_text(&r->choices);
+    return checkpoint_begin(&r->ckpt, &head);
+}
+
+/* A validation was made behind the step, and none was better. */
+static bool is_best(const struct train_rank *r)
+{
+    return saves(r) && r->s->o->train.save_best && r->validated == r->step &&
+           checkpoint_would_be_best(&r->ckpt, r->valid_loss);
+}
+
+/* Requests until now are answered behind this step. */
+static void hear(struct train_rank *r)
+{
+    const struct options *o = r->s->o;
+    bool last = r->taken == o->train.steps;
+    r->heard = stop_saves();
+    r->save = false;
+    if (r->ckpt.s && r->ckpt.refused > 0)
+        return; /* the run ends with why */
+    if (r->is_logger && r->ckpt.s)
+        log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
+                 (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
+    else if (r->is_logger)
+        log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
+                           "%s", (long long)r->taken,
+                 o->run.save ? "train.save_keep is 0" : "run.save is false",
+                 last ? "it is the last step" : "the run goes on");
+}
+
+enum err train_save_step(struct train_rank *r)
+{
+    enum err err = ERR_OK;
+    if (r->all_written && r->ckpt.step > 0)
+        err = checkpoint_end(&r->ckpt);
+    r->all_written = false;
+    TRY(train_put_off(r, err));
+    bool due = train_save_due(r) || is_best(r);
+    if (r->taken != r->step)
+        return ERR_OK;
+    if (r->save && !r->stop)
+        hear(r);
+    if (due && saves(r))
+        TRY(train_put_off(r, begin(r)));
+    r->stop = r->stop || (r->ckpt.s && r->ckpt.refused > 0);
+    return ERR_OK;
+}
+
+/* The checkpoint that the run goes on from was saved without its validation, which a stop had
+ * cut. */
+enum err train_save_validated(struct train_rank *r)
+{
+    bool own = r->ckpt.s && r->ckpt.ended == r->resumed;
+    if (!own || r->validated != r->resumed || isnan(r->valid_loss)) /* NaN: not by this start */
+        return ERR_OK;
+    return checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss);
+}
+
+/* Ends the save under way. finite: the weights are; else it is known why that one is refused. */
+static enum err end_save(struct train_rank *r, bool finite)
+{
+    enum err err = r->ckpt.step > 0 ? checkpoint_end(&r->ckpt) : ERR_OK;
+    return !finite && err == ERR_NONFINITE ? ERR_OK : train_put_off(r, err);
+}
+
+enum err train_save_last(struct train_rank *r, bool finite)
+{
+    if (!r->ckpt.s)
+        return ERR_OK;
+    TRY(end_save(r, finite));
+    if (!finite || !saves(r) || r->ckpt.ended == r->taken)
+        return ERR_OK;
+    TRY(checkpoint_make_room(&r->ckpt));
+    TRY(train_put_off(r, begin(r)));
+    return end_save(r, true);
+}

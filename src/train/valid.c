@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Validation: the samples of the file in order, dealt to the data ranks as a training batch is,
+ * with forward-only lists. The mean is over tokens, not over batches, and the last round may be
+ * ragged: a data rank with nothing left sits it out (its whole pipeline does). A rank's rounds are
+ * whole ones, by the plan's list, and at most one that is not, by the first part of that; it is
+ * made, checked and rehearsed before the first step, and validating takes no memory.
+ */
+#include "train/train.h"
+
+/* Samples first .. first + n - 1 into the rank's host arrays, at the place of the step that is
+ * done. */
+static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
+{
+    const struct data_set *d = &r->job->valid;
+    int64_t at = train_place(r, r->step);
+    for (int64_t i = 0; i < n; i++)
+        TRY(data_sample_plain(d, first + i, r->inputs + (at + i) * d->inputs,
+                              r->targets + (at + i) * d->targets));
+    return ERR_OK;
+}
+
+int64_t train_valid_rounds(const struct train_rank *r)
+{
+    int64_t rounds = num_ceil_div(r->job->valid.samples, r->s->o->train.batch);
+    int64_t asked = r->s->o->train.valid_batches;
+    return asked > 0 ? num_min(rounds, asked) : rounds;
+}
+
+/* This rank's first sample of a round, and how many it has. */
+static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *first)
+{
+    *first = round * r->s->o->train.batch + r->coord[AXIS_DP] * r->s->share;
+    return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
+}
+
+/* n samples of what lies in the host's arrays. */
+static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
+{
+    const struct data_set *d = &r->job->valid;
+    int64_t at = train_place(r, r->step);
+    return (struct exec_batch){.input = r->inputs + at * d->inputs,
+                               .targets = r->targets + at * d->targets, .samples = n,
+                               .t = r->s->model.seq};
+}
+
+/* Of n samples. */
+static enum err rehearse(struct train_rank *r, int64_t n)
+{
+    struct exec_batch b = batch_of(r, n);
+    return r->dev->async ? exec_rehearse_forward(r->x, &b) : ERR_OK;
+}
+
+enum err train_valid_open(struct train_rank *r)
+{
+    int64_t first, share = r->s->share;
+    if (!r->job->valid.samples)
+        return ERR_OK;
+    if (samples_of(r, 0, &first) == share)
+        TRY(rehearse(r, share));
+    int64_t rest = samples_of(r, train_valid_rounds(r) - 1, &first);
+    if (rest == 0 || rest == share)
+        return ERR_OK;
+    TRY(setup_forward(r->s, (int)num_ceil_div(rest, r->s->samples), &r->last_round));
+    return rehearse(r, rest);
+}
+
+/* Round i on this rank: how many samples it has, and their loss where it counts tokens. */
+static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                          int64_t *n, double *loss)
+{
+    int64_t first;
+    *n = samples_of(r, i, &first);
+    *loss = 0;
+    if (*n == 0)
+        return ERR_OK;
+    struct exec_batch b = batch_of(r, *n);
+    TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
+    TRY(exec_run(r->x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
+    if (!r->counts_tokens)
+        return ERR_OK;
+    double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a snapshot may be on its way */
+    TRY(exec_loss(r->x, landed));
+    *loss = *landed;
+    return ERR_OK;
+}
+
+enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                           double *loss)
+{
+    int64_t n;
+    return run_round(r, i, hooks, &n, loss);
+}
+
+/* Behind round `i`: how many ranks were asked to stop before the round ahead of it ended. Ranks do
+ * not wait for those that are one round behind. */
+static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *asks, double *n)
+{
+    struct comm_group *world = exec_world_group(r->x);
+    TRY(comm_finish(asks));
+    r->stop = *n > 0;
+    *n = train_asks(r);
+    if (!world || r->stop || i + 1 == train_valid_rounds(r))
+        return ERR_OK;
+    return comm_all_reduce_start(world, n, 1, DT_F64, COMM_SUM, asks);
+}
+
+enum err train_validate(struct train_rank *r)
+{
+    double sums[3] = {0, 0, 0}, stops = 0, loss;
+    struct comm_req asks = {0};
+    int64_t n, bad = -1;
+    for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
+        TRY(run_round(r, i, NULL, &n, &loss));
+        sums[0] += loss;
+        sums[1] += r->counts_tokens ? (double)(n * r->job->valid.targets) : 0;
+        if (bad < 0 && !isfinite(loss))
+            bad = i;
+        TRY(agree_to_stop(r, i, &asks, &stops));
+    }
+    if (r->stop)
+        return ERR_OK;
+    sums[2] = r->lost.code != ERR_OK;
+    if (exec_world_group(r->x))
+        TRY(comm_all_reduce(exec_world_group(r->x), sums, 3, DT_F64, COMM_SUM));
+    r->stop = sums[2] > 0;
+    if (r->stop)
+        return ERR_OK;
+    r->valid_loss = sums[0] / sums[1];
+    r->valid_tokens = (int64_t)sums[1];
+    return isfinite(r->valid_loss) ? ERR_OK : train_valid_lost(r, bad);
+}
