@@ -208,8 +208,8 @@ static enum err check(const struct plait_config *c, int ranks, bool json, struct
              ranks);
     TRY(init_take(&o));
     if (!json)
-        return run_check(&o, ranks, CHECK_PLAN, out, NULL);
-    enum err err = run_check(&o, ranks, CHECK_PLAN, NULL, &plan);
+        return check_run(&o, ranks, CHECK_PLAN, out, NULL);
+    enum err err = check_run(&o, ranks, CHECK_PLAN, NULL, &plan);
     if (err == ERR_OK)
         err = plan_json(&plan, out);
     setup_free(&plan);

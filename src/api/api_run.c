@@ -24,7 +24,7 @@ static enum err train(void *arg)
 {
     struct train_call *t = arg;
     TRY(init_take(&t->o));
-    return run_train(&t->o, &t->call);
+    return train_run(&t->o, &t->call);
 }
 
 int plait_train(const struct plait_config *c, const struct plait_train *a)
@@ -41,7 +41,7 @@ int plait_bench(const struct plait_config *c, const struct plait_bench *a)
     enum err err = api_take("plait_bench", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = init_take(&o);
-    return (int)(err == ERR_OK ? run_bench(&o, &mine) : err);
+    return (int)(err == ERR_OK ? bench_run(&o, &mine) : err);
 }
 
 /* A call that ends so gives its page away, or loses it with its error. */
@@ -59,7 +59,7 @@ int plait_compare(const struct plait_compare *a, char **out)
     struct text page = {0};
     enum err err = api_take("plait_compare", a, &mine, sizeof mine);
     if (err == ERR_OK)
-        err = run_compare(&mine, &page);
+        err = compare_run(&mine, &page);
     return hand_out(err, &page, out);
 }
 
@@ -85,7 +85,7 @@ struct generate_call {
 static enum err generate(void *arg)
 {
     const struct generate_call *g = arg;
-    return run_generate(&g->folder, &g->call);
+    return generate_run(&g->folder, &g->call);
 }
 
 int plait_generate(const struct plait_generate *a)
@@ -103,7 +103,7 @@ int plait_export(const struct plait_export *a, char **out)
     struct text page = {0};
     enum err err = api_take("plait_export", a, &mine, sizeof mine);
     if (err == ERR_OK)
-        err = run_export(&mine, &page);
+        err = export_run(&mine, &page);
     return hand_out(err, &page, out);
 }
 
@@ -113,6 +113,6 @@ int plait_runs(const struct plait_runs *a, char **out)
     struct text page = {0};
     enum err err = api_take("plait_runs", a, &mine, sizeof mine);
     if (err == ERR_OK)
-        err = run_runs(&mine, &page);
+        err = runs_list(&mine, &page);
     return hand_out(err, &page, out);
 }

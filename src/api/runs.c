@@ -371,7 +371,7 @@ static void add_json(const struct runs *all, struct text *out)
     text_add(out, "\n]\n");
 }
 
-enum err run_runs(const struct plait_runs *a, struct text *out)
+enum err runs_list(const struct plait_runs *a, struct text *out)
 {
     struct runs all = {NULL, 0};
     const char *dir = a->dir ? a->dir : "";

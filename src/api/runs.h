@@ -9,6 +9,6 @@
 #include "plait.h"
 
 /* Errors: ERR_CONFIG: no such folder or format; ERR_MEMORY. Local; touches nothing. */
-enum err run_runs(const struct plait_runs *a, struct text *out);
+enum err runs_list(const struct plait_runs *a, struct text *out);
 
 #endif

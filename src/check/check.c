@@ -538,7 +538,7 @@ static bool is_brief(const struct options *o)
     return units <= CHECK_PLAY_UNITS && units * o->parallel.pp <= CHECK_PLAN_READS;
 }
 
-enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report,
+enum err check_run(const struct options *o, int ranks, enum check_for purpose, struct text *report,
                    struct setup *plan)
 {
     struct check_facts f = {.purpose = purpose};

@@ -22,7 +22,7 @@ enum check_for {
  * memory is allocated; then machine, data, and warnings about what is legal but hardly meant.
  * Nothing is appended on failure, and nothing is written.
  * Errors: ERR_CONFIG; ERR_DATA, ERR_TOKEN for token files. Local. */
-enum err run_check(const struct options *o, int ranks, enum check_for purpose, struct text *report,
+enum err check_run(const struct options *o, int ranks, enum check_for purpose, struct text *report,
                    struct setup *plan);
 
 /* Does the way the program was started fit the transport, for the layout's tp x pp x dp ranks?

@@ -35,7 +35,7 @@ struct check_facts {
 void check_free(struct check_facts *f);
 
 /* All rules of a plan, in their order, up to the first that refuses. f->purpose is set before.
- * Errors: as run_check. */
+ * Errors: as check_run. */
 enum err check_rules(const struct options *o, int ranks, struct check_facts *f);
 
 /* Append the readable lines. plan NULL: it takes longer than an answer may. Errors: ERR_MEMORY. */

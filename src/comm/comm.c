@@ -10,7 +10,6 @@
 
 /* ---- messages ---- */
 
-/* long: the arguments of a message; one line at each of its many callers */
 enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
                          struct comm_req *r)
 {
@@ -18,7 +17,6 @@ enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, i
     return comm_msg_start(w, &m, COMM_HOST_LANE, r);
 }
 
-/* long: as comm_send_start */
 enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64_t bytes,
                          struct comm_req *r)
 {
@@ -90,7 +88,6 @@ static struct comm_coll coll(enum comm_coll_kind k, void *out, const void *in, i
     return (struct comm_coll){.kind = k, .dt = dt, .count = count, .out = out, .in = in};
 }
 
-/* long: comm_all_reduce and its request */
 enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                                enum comm_red op, struct comm_req *r)
 {
@@ -107,7 +104,6 @@ enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtyp
     return comm_coll_run(g, &c);
 }
 
-/* long: comm_reduce_scatter and its request */
 enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *in, int64_t count,
                                    enum dtype dt, struct comm_req *r)
 {
@@ -122,7 +118,6 @@ enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, in
     return comm_coll_run(g, &c);
 }
 
-/* long: comm_all_gather and its request */
 enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
                                enum dtype dt, struct comm_req *r)
 {
@@ -137,7 +132,6 @@ enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_
     return comm_coll_run(g, &c);
 }
 
-/* long: comm_reduce_scatter_start's arguments and a root */
 enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
                            enum dtype dt, struct comm_req *r)
 {

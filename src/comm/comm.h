@@ -284,13 +284,11 @@ enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, 
  * the sum is there when the last is finished. All chunks of one name the same buffers and start in
  * their order, with nothing else of the group between them. Where they do not move by copies, the
  * last does all. The bits are those of comm_reduce_scatter. */
-/* long: comm_reduce_scatter_start's arguments and the chunk */
 enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                          int64_t count, enum dtype dt, struct comm_req *r);
 /* comm_all_gather in chunks k = 1 .. n - 1: when chunk k is finished, what the members me + 1 ..
  * me + k (% n) gave is there, and with the last all. The same rules; where they do not move by
  * copies, the first does all. */
-/* long: comm_all_gather_start's arguments and the chunk */
 enum err comm_all_gather_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                      int64_t count, enum dtype dt, struct comm_req *r);
 /* Can a sum in chunks have so many bytes a member? */

@@ -2,7 +2,7 @@
  *
  * Everything a user can set, as one struct and one table. A key is a row of options_table and a
  * field here; parser, help, type and range checks and docs/configuration.md follow from the row.
- * Conditions between keys are run_check's (check.h).
+ * Conditions between keys are check_run's (check.h).
  *
  * Zero stands for "derive it" where a row's help says so; the functions below derive.
  */
@@ -122,7 +122,7 @@ int64_t options_shares(const struct options *o);
  * not. auto: where they communicate by copies between GPUs, which leave the SMs to the GEMMs.
  * no_p2p: GPUs of tensor ranks were asked and do not reach each other. Local. */
 int64_t options_tp_rows(const struct options *o, bool no_p2p);
-/* Samples a step on one data-parallel rank: batch / dp (run_check proves that it is whole). */
+/* Samples a step on one data-parallel rank: batch / dp (check_run proves that it is whole). */
 int64_t options_samples(const struct options *o);
 /* Stages of a pipeline rank: as set, or as many as the schedule needs. */
 int64_t options_chunks(const struct options *o);
@@ -132,7 +132,7 @@ int64_t options_microbatches(const struct options *o);
  * reason names its key. Local. */
 const char *options_unrecorded(const struct options *o);
 /* Why a key does nothing whatever its value, as long as other keys are as they are; NULL: it does
- * something, or run_check refuses what does not. Local. */
+ * something, or check_run refuses what does not. Local. */
 const char *options_idle(const struct options *o, const char *key);
 /* Does the run save checkpoints? Local. */
 bool options_checkpoints(const struct options *o);

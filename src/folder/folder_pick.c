@@ -53,7 +53,6 @@ static int pick(const char *dir, const char *word, const struct state_found *fou
     return -1;
 }
 
-/* long: who asks, where, for what, and both the folder and its step */
 enum err folder_checkpoint(const char *who, const char *dir, const char *word, char **out,
                            int64_t *step)
 {

@@ -272,7 +272,7 @@ static void say(const struct export *e, struct text *page)
              text_plural(e->shards, "s"));
 }
 
-enum err run_export(const struct plait_export *call, struct text *page)
+enum err export_run(const struct plait_export *call, struct text *page)
 {
     struct export e = {.call = call};
     TRY(check_call(call, &e.type));

@@ -10,6 +10,6 @@
 
 /* Writes the folder, whole or not at all; *page gets a line of what it is. Errors: ERR_CONFIG,
  * ERR_CHECKPOINT, ERR_STORAGE, ERR_MEMORY; ERR_STOPPED after plait_stop. Local. */
-enum err run_export(const struct plait_export *call, struct text *page);
+enum err export_run(const struct plait_export *call, struct text *page);
 
 #endif

@@ -398,7 +398,7 @@ static enum err run_ranks(struct generate_job *job)
     return err;
 }
 
-enum err run_generate(const struct model_folder *folder, const struct plait_generate *call)
+enum err generate_run(const struct model_folder *folder, const struct plait_generate *call)
 {
     const struct options *o = &folder->options;
     struct setup s;

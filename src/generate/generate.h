@@ -11,7 +11,7 @@
 /* Write call->tokens tokens behind the prompt. The layout is that of the folder's options with one
  * data rank; dropout is off. Errors: ERR_CONFIG, ERR_CHECKPOINT, ERR_TOKEN; ERR_NONFINITE for
  * logits. */
-enum err run_generate(const struct model_folder *folder, const struct plait_generate *call);
+enum err generate_run(const struct model_folder *folder, const struct plait_generate *call);
 
 /* ---- drawing (generate_draw.c) ---- */
 

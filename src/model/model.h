@@ -210,7 +210,6 @@ enum err model_cut(const struct model *a, int stages, const uint16_t *rank,
 /* Make such a cut finer, between the attn and the mlp of a block (partition_improve). With rank
  * NULL it stays as it was where the costliest stage would not be `worth` a share less than before.
  * *finer: it was made so. Errors: ERR_MEMORY. */
-/* long: a cut, what a finer one must be worth, and whether it is */
 enum err model_cut_finer(const struct model *a, int stages, const uint16_t *rank, double worth,
                          struct model_stage *cut, bool *finer);
 

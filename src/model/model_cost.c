@@ -104,7 +104,6 @@ enum err model_cut(const struct model *a, int stages, const uint16_t *rank, stru
     return err;
 }
 
-/* long: see model.h */
 enum err model_cut_finer(const struct model *a, int stages, const uint16_t *rank, double worth,
                          struct model_stage *cut, bool *finer)
 {

@@ -98,7 +98,6 @@ static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a,
 }
 
 /* The rows of `owners` owners from `first` on (% size), each m, gathered in `full`. */
-/* long: a GEMM and where its rows lie */
 static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const void *full,
                                int64_t first, int64_t owners, int64_t m)
 {
@@ -237,7 +236,6 @@ enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struc
     return ERR_OK;
 }
 
-/* long: as tp_gather, and what is on its way */
 enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
                          struct tp_wait *w)
 {
@@ -313,7 +311,6 @@ enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_l
     return ERR_OK;
 }
 
-/* long: a GEMM's operands and where its sum goes */
 enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64_t cols,
                 const struct tp_buffers *b, struct tensor *y)
 {
@@ -332,7 +329,6 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
     return ERR_OK;
 }
 
-/* long: as tp_row */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx)
 {
@@ -341,7 +337,6 @@ enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void 
                                             .k = dy->cols}, b, dx);
 }
 
-/* long: as tp_column_grad, and what is on its way */
 enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
                               int64_t cols, const struct tp_buffers *b, struct tensor *dx,
                               struct tp_wait *wait)

@@ -45,7 +45,6 @@ enum place tp_stream(const struct tp *t);
 enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out);
 
 /* The same, on its way where t->rows is set: `full` is not there before `w` is finished. */
-/* long: as tp_gather, and what is on its way */
 enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
                          struct tp_wait *w);
 
@@ -75,14 +74,12 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
                         const struct tp_buffers *b, struct tensor *dx);
 /* The same with t->rows set: dx and b's buffers are on their way until `wait` is finished. */
-/* long: as tp_column_grad, and what is on its way */
 enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
                               int64_t cols, const struct tp_buffers *b, struct tensor *dx,
                               struct tp_wait *wait);
 /* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns, and of the
  * bias b (N) and what lies joined to that += the sum of the rows of dy, NULL: none; the first of a
  * step writes them. Local. */
-/* long: two operands and two gradients */
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,
                         const struct param *w, const struct param *b);
 

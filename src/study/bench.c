@@ -66,7 +66,7 @@ static enum err check(struct bench *b)
                          "leave the ceilings out, or the file", a->out);
     struct file_use in[FILES_OPTIONS];
     TRY(files_apart("bench", a->out, in, files_of_options(b->o, in)));
-    TRY(run_check(b->o, 0, CHECK_PLAN, NULL, NULL));
+    TRY(check_run(b->o, 0, CHECK_PLAN, NULL, NULL));
     if (a->product == 0 && b->o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "train.device null computes nothing that could be measured; use another "
                          "device, or give the ceilings");
@@ -149,7 +149,7 @@ static enum err run(struct bench *b)
     return finish(b);
 }
 
-enum err run_bench(const struct options *o, const struct plait_bench *a)
+enum err bench_run(const struct options *o, const struct plait_bench *a)
 {
     struct bench *b;
     TRY(mem_new(1, sizeof *b, "measurements", &b));

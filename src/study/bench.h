@@ -65,6 +65,6 @@ void bench_report_links(const struct bench *b);
 /* The file of docs/cluster-profile.md. Errors: ERR_STORAGE, ERR_MEMORY. (bench_profile.c) */
 enum err bench_profile(const struct bench *b, const char *path);
 
-enum err run_bench(const struct options *o, const struct plait_bench *a);
+enum err bench_run(const struct options *o, const struct plait_bench *a);
 
 #endif

@@ -75,6 +75,6 @@ void compare_costs(const struct compare *c, struct text *out);
 void compare_costs_note(const struct compare *c, struct text *out);
 
 /* The chapter "truth" of plait.h. */
-enum err run_compare(const struct plait_compare *a, struct text *out);
+enum err compare_run(const struct plait_compare *a, struct text *out);
 
 #endif

@@ -154,7 +154,7 @@ static enum err say_note(const struct compare *c, const struct plait_compare *a)
     return err;
 }
 
-enum err run_compare(const struct plait_compare *a, struct text *out)
+enum err compare_run(const struct plait_compare *a, struct text *out)
 {
     struct options o;
     struct setup s = {0};

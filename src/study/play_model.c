@@ -182,7 +182,7 @@ enum err play_model(const struct play_args *a, struct played *x)
     TRY(init_take(&x->options));
     TRY(check_size(&x->options));
     x->modelled = true;
-    TRY(run_check(&x->options, 0, CHECK_PLAN, NULL, &x->setup));
+    TRY(check_run(&x->options, 0, CHECK_PLAN, NULL, &x->setup));
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));

@@ -468,7 +468,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
     return train_outcome_of(&outcome);
 }
 
-enum err run_train(const struct options *o, const struct plait_train *call)
+enum err train_run(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
     struct folder folder = {.lock = {.fd = -1}};
@@ -479,7 +479,7 @@ enum err run_train(const struct options *o, const struct plait_train *call)
     struct weights init = {.files = {NULL, 0}};
     char *page = NULL;
     train_log_open(&log);
-    enum err err = run_check(o, call->ranks, CHECK_TRAIN, &notes, &s);
+    enum err err = check_run(o, call->ranks, CHECK_TRAIN, &notes, &s);
     if (err == ERR_OK)
         err = text_done(&notes, &page);
     job.notes = page;

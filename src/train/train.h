@@ -221,7 +221,7 @@ enum err metrics_valid(struct train_rank *r, const double *bits_per_byte);
 void metrics_again(struct train_rank *r);
 
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
-enum err run_train(const struct options *o, const struct plait_train *call);
+enum err train_run(const struct options *o, const struct plait_train *call);
 
 /* The file of the weights before the first step, on the reporting rank: the disk keeps room for all
  * of it. Given up by safet_abandon. Errors: ERR_STORAGE, ERR_MEMORY. Local. (save.c) */

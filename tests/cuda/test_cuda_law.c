@@ -91,7 +91,6 @@ static double bound_of(const struct row *r, enum dtype ct)
     return r->tp > 1 ? 0.07 : 0.05;
 }
 
-/* long: a layout, its model and type, and the judge's numbers */
 static void compare(const struct row *r, int zero, const struct model *a, enum dtype ct,
                     const struct layout_result *want)
 {

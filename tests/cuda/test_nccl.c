@@ -11,7 +11,6 @@ enum { COUNTS = sizeof counts / sizeof *counts };
 
 enum { ALL_REDUCE, ALL_REDUCE_MAX, REDUCE_SCATTER, ALL_GATHER, BROADCAST, KINDS };
 
-/* long: a call of five words, on one side */
 static enum err operation(const struct side *s, struct comm_group *g, void *p, int kind,
                           int64_t count, enum dtype dt)
 {
@@ -29,7 +28,6 @@ static enum err operation(const struct side *s, struct comm_group *g, void *p, i
 enum { S_REDUCE, S_REDUCE_SCATTER, S_ALL_GATHER, S_KINDS };
 
 /* Of RANKS * count elements at p; a second buffer lies behind them. */
-/* long: a call of six words, on one side */
 static enum err start(const struct side *s, struct comm_group *g, char *p, int kind, int64_t count,
                       enum dtype dt, struct comm_req *r)
 {

@@ -36,7 +36,6 @@ static enum err sum_in(struct side *s, struct comm_group *g, char *window, const
 enum { WINDOW = 200 << 20, BEFORE = 20000 }; /* about a second of zeroing */
 
 /* A window, and a group to which it is named, or not. */
-/* long: a group's kind, whether this rank has its window, and both */
 static enum err open_with(const struct side *s, bool also_nccl, bool named, char **window,
                           struct comm_group **g)
 {
@@ -122,7 +121,6 @@ static enum err do_steps(struct comm_group *g, const struct one *o, char *in, ch
 
 /* Started with `r`, or without it done at once. A sum to a root is always started, what goes to all
  * is done at once. */
-/* long: an operation, its sides and its request */
 static enum err do_one(struct comm_group *g, const struct one *o, char *in, char *out,
                        struct comm_req *r)
 {

@@ -105,7 +105,7 @@ static bool generate(const char *run, int k, const char *out, int *code)
     return k == 0;
 }
 
-static bool generate_run(int k, const char *out, int *code)
+static bool text_run(int k, const char *out, int *code)
 {
     return generate(traced, k, out, code);
 }
@@ -132,7 +132,7 @@ static const struct row {
     {"compare", compare,
      {"config.yaml", "config.json", "metrics.jsonl", "model.safetensors", "trace/0.trace",
       "trace/1.trace", tokens}, traced},
-    {"generate", generate_run,
+    {"generate", text_run,
      {"config.yaml", "config.json", "metrics.jsonl", "model.safetensors", "trace/0.trace",
       "trace/1.trace", "tokenizer.json", tokens}, traced},
     {"generate of shards", generate_shards,
@@ -264,7 +264,7 @@ static void names_of_a_model_are_kept_free(void)
     int code;
     make_inputs();
     snprintf(out, sizeof out, "%.400s/model.safetensors.index.json", traced);
-    (void)generate_run(0, out, &code);
+    (void)text_run(0, out, &code);
     CHECK_INT(code, PLAIT_CONFIG);
     snprintf(out, sizeof out, "%.400s/./model.safetensors", shards);
     (void)generate_shards(0, out, &code);

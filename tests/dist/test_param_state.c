@@ -315,7 +315,6 @@ static void look(struct dev *d, int rank, int64_t step)
 }
 
 /* Saves into *to behind step `at`; filled from *from. */
-/* long: a run, what goes out of it and in, and its result */
 static bool run_layout(struct layout *l, struct kept *to, int at, const struct kept *from,
                        struct layout_result *r)
 {

@@ -335,7 +335,7 @@ static inline enum err illegal_run(const struct illegal *c)
 {
     struct options o;
     TRY(illegal_options(c, &o));
-    return run_check(&o, c->ranks, c->purpose, NULL, NULL);
+    return check_run(&o, c->ranks, c->purpose, NULL, NULL);
 }
 
 /* The defaults of this file with words over them, the last NULL. */
@@ -356,7 +356,7 @@ static inline char *report_of(const struct options *o, enum check_for purpose)
 {
     struct text t = {0};
     char *s = NULL;
-    CHECK_OK(run_check(o, 0, purpose, &t, NULL));
+    CHECK_OK(check_run(o, 0, purpose, &t, NULL));
     CHECK_OK(text_done(&t, &s));
     return s ? s : (char *)"";
 }

@@ -17,7 +17,6 @@ static const char *const models[] = {
     ("model.kind=llama model.vocab=300 model.tied=false model.kv_heads=2 train.batch=2 "
      "parallel.microbatch=2"),
     "model.kind=gpt model.vocab=257 train.dtype=bf16 train.batch=2 train.recompute=full",
-    /* long: rows beside which tokens are few, made wide by the host */
     "model.kind=mlp model.widths=90000,4,3,2,2 train.batch=30 train.device=ref",
 };
 enum { MODELS = sizeof models / sizeof *models };
@@ -122,7 +121,7 @@ static void measures_and_writes_a_profile(void)
     struct plait_bench a = {.size = sizeof a, .ranks = 2, .seconds = 1e-4, .largest = 4096,
                             .out = path, .on_line = keep_line, .arg = &page};
     struct fs_map m;
-    CHECK_OK(run_bench(&o, &a));
+    CHECK_OK(bench_run(&o, &a));
     CHECK(strstr(page.s, "\nlinks of 2 ranks") && strstr(page.s, "\nhead and loss"));
     CHECK_OK(fs_map_open(&m, path, ERR_DATA));
     cJSON *root = cJSON_ParseWithLength((const char *)m.data, (size_t)m.size);
@@ -163,26 +162,26 @@ static void counts_against_given_ceilings(void)
     struct options o = options_of("model.vocab=257");
     struct plait_bench a = {.size = sizeof a, .product = 1e12, .copy = 1e9, .on_line = keep_line,
                             .arg = &page};
-    CHECK_OK(run_bench(&o, &a));
+    CHECK_OK(bench_run(&o, &a));
     CHECK(strstr(page.s, "ceilings 1.00 TFLOP/s, 1.0 GB/s") != NULL);
     CHECK(strstr(page.s, "nothing was measured") != NULL);
     CHECK(strstr(page.s, "parallel.pp") == NULL);
     text_free(&page);
     o = options_of("model.vocab=257 parallel.pp=3");
-    CHECK_OK(run_bench(&o, &a));
+    CHECK_OK(bench_run(&o, &a));
     CHECK(strstr(page.s, "\nparallel.pp 3 is passed over: this rank has all 3 layers\n") != NULL);
     text_free(&page);
     o = options_of("model.vocab=257 parallel.dp=2 train.batch=6"); /* 3 samples of 16 on each */
-    CHECK_OK(run_bench(&o, &a));
+    CHECK_OK(bench_run(&o, &a));
     CHECK(strstr(page.s, "\nstep of 48 tokens on one rank; ceilings 1.00 TFLOP/s") != NULL);
     text_free(&page);
     a.out = "/nonexistent/a";
-    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
+    CHECK_ERR(bench_run(&o, &a), ERR_CONFIG, "nothing is measured that could go into");
     a.copy = 0;
-    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "one ceiling was given");
+    CHECK_ERR(bench_run(&o, &a), ERR_CONFIG, "one ceiling was given");
     a = (struct plait_bench){.size = sizeof a};
     o = options_of("model.vocab=257 train.device=null");
-    CHECK_ERR(run_bench(&o, &a), ERR_CONFIG, "train.device null computes nothing");
+    CHECK_ERR(bench_run(&o, &a), ERR_CONFIG, "train.device null computes nothing");
 }
 
 /* The page of a configuration against given ceilings without its lines of what is passed over,
@@ -193,7 +192,7 @@ static struct text page_of(const char *words, int *passed)
     struct options o = options_of(words);
     struct plait_bench a = {.size = sizeof a, .product = 1e12, .copy = 1e9, .on_line = keep_line,
                             .arg = &page};
-    enum err err = run_bench(&o, &a);
+    enum err err = bench_run(&o, &a);
     test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s", words, err_text());
     *passed = 0;
     for (char *at = page.s, *line; at && (line = strsep(&at, "\n"));) {

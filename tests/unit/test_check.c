@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What run_check refuses, with which code and which words; what it lets pass although others would
+ * What check_run refuses, with which code and which words; what it lets pass although others would
  * not; how long it takes. What it reports: test_check_report.c.
  */
 #include "illegal.h"
@@ -88,7 +88,7 @@ static void proposed_values_are_legal(void)
     };
     for (size_t i = 0; i < sizeof repaired / sizeof *repaired; i++) {
         struct options o = with(repaired[i]);
-        CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL, NULL));
+        CHECK_OK(check_run(&o, 0, CHECK_PLAN, NULL, NULL));
     }
     for (int tp = 1; tp <= 40; tp++) { /* the list that the refusal of tp 4 gives: 1 2 5 10 20 40 */
         char word[32];
@@ -96,7 +96,7 @@ static void proposed_values_are_legal(void)
         struct options o = WITH("model.kind=llama", "model.heads=40", "model.hidden=320",
                                 "model.kv_heads=10", "model.ffn=3200", word);
         bool listed = tp == 1 || tp == 2 || tp == 5 || tp == 10 || tp == 20 || tp == 40;
-        enum err err = run_check(&o, 0, CHECK_PLAN, NULL, NULL);
+        enum err err = check_run(&o, 0, CHECK_PLAN, NULL, NULL);
         test_check((err == ERR_OK) == listed, __FILE__, __LINE__,
                    "tp %d", tp);
     }
@@ -157,8 +157,8 @@ static void unusual_layouts_are_legal(void)
     };
     for (size_t i = 0; i < sizeof legal / sizeof *legal; i++) {
         struct options o = with(legal[i]);
-        CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL, NULL));
-        CHECK_OK(run_check(&o, (int)options_ranks(&o), CHECK_PLAN, NULL, NULL));
+        CHECK_OK(check_run(&o, 0, CHECK_PLAN, NULL, NULL));
+        CHECK_OK(check_run(&o, (int)options_ranks(&o), CHECK_PLAN, NULL, NULL));
     }
 }
 
@@ -190,7 +190,7 @@ static void slips_of_the_environment_are_refused(void)
             setenv(c[i].name, c[i].value, 1);
             env_read(&o.env);
             unsetenv(c[i].name);
-            enum err err = run_check(&o, 0, purpose ? CHECK_TRAIN : CHECK_PLAN, NULL, NULL);
+            enum err err = check_run(&o, 0, purpose ? CHECK_TRAIN : CHECK_PLAN, NULL, NULL);
             test_check(c[i].says ? err == ERR_CONFIG && strstr(err_text(), c[i].says)
                                  : err == ERR_OK,
                        __FILE__, __LINE__, "row %d: %d %s", (int)i, (int)err,
@@ -204,26 +204,26 @@ static void launchers_are_told_apart(void)
     illegal_files();
     struct options o = WITH("data.train=bytes.tok");
     setenv("OMPI_COMM_WORLD_SIZE", "4", 1);
-    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG,
+    CHECK_ERR(check_run(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG,
               "a launcher started 4 processes, and with train.transport thread");
     unsetenv("OMPI_COMM_WORLD_SIZE");
-    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL, NULL));
+    CHECK_OK(check_run(&o, 0, CHECK_TRAIN, NULL, NULL));
     if (dev_built(DEV_CUDA) && !comm_nccl_built()) {
         struct options gpus = WITH("data.train=bytes.tok", "train.device=cuda", "parallel.pp=2");
-        CHECK_ERR(run_check(&gpus, 0, CHECK_PLAN, NULL, NULL), ERR_CONFIG,
+        CHECK_ERR(check_run(&gpus, 0, CHECK_PLAN, NULL, NULL), ERR_CONFIG,
                   "with 2 ranks needs NCCL");
     }
     o = WITH("data.train=bytes.tok", "train.transport=mpi", "parallel.pp=2");
     if (!comm_built(COMM_MPI)) {
-        CHECK_ERR(run_check(&o, 0, CHECK_PLAN, NULL, NULL), ERR_CONFIG,
+        CHECK_ERR(check_run(&o, 0, CHECK_PLAN, NULL, NULL), ERR_CONFIG,
                   "train.transport mpi is not built into this program");
         return;
     }
-    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG, "start with mpirun -n 2");
+    CHECK_ERR(check_run(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG, "start with mpirun -n 2");
     setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
-    CHECK_ERR(run_check(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG, "ranks started: 3");
+    CHECK_ERR(check_run(&o, 0, CHECK_TRAIN, NULL, NULL), ERR_CONFIG, "ranks started: 3");
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL, NULL));
+    CHECK_OK(check_run(&o, 0, CHECK_TRAIN, NULL, NULL));
     unsetenv("OMPI_COMM_WORLD_SIZE");
 }
 
@@ -231,9 +231,9 @@ static void checking_writes_nothing(void)
 {
     illegal_files();
     struct options o = WITH("data.train=bytes.tok");
-    CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL, NULL));
+    CHECK_OK(check_run(&o, 0, CHECK_PLAN, NULL, NULL));
     CHECK(!fs_exists("run"));
-    CHECK_OK(run_check(&o, 0, CHECK_TRAIN, NULL, NULL));
+    CHECK_OK(check_run(&o, 0, CHECK_TRAIN, NULL, NULL));
     CHECK(!fs_exists("run"));
 }
 
@@ -244,7 +244,7 @@ static void vocabulary_of_the_file(void)
     struct options o = WITH("model.vocab=0", "data.train=bytes.tok");
     CHECK_OK(check_vocab(&o, &vocab));
     CHECK_INT(vocab, 257);
-    CHECK_OK(run_check(&o, 0, CHECK_PLAN, NULL, NULL));
+    CHECK_OK(check_run(&o, 0, CHECK_PLAN, NULL, NULL));
     o.model.vocab = 300;
     CHECK_OK(check_vocab(&o, &vocab));
     CHECK_INT(vocab, 300);
@@ -307,7 +307,7 @@ static void extreme_values_are_answered(void)
         if (o.parallel.microbatch < num_ceil_div(o.train.batch, 1000) && round % 2)
             o.parallel.microbatch = o.train.batch;
         struct text t = {0};
-        enum err err = run_check(&o, 0, CHECK_PLAN, &t, NULL);
+        enum err err = check_run(&o, 0, CHECK_PLAN, &t, NULL);
         test_check(err == ERR_OK || err == ERR_CONFIG, __FILE__, __LINE__, "%d: %s", (int)err,
                    err_text());
         passed += err == ERR_OK;

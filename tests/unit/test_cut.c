@@ -38,7 +38,7 @@ static double costliest(const struct model *a, int n, const int *blocks, const u
 
 /* The least of that over all ways to give `left` more blocks to stages from `at` on. */
 static double best(const struct model *a, int n, int *blocks, const uint16_t *rank, int at,
-                   int64_t left) /* long: a recursion over all cuts */
+                   int64_t left)
 {
     double least = INFINITY;
     if (at == n - 1) {

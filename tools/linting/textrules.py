@@ -6,7 +6,7 @@ import re
 from .law import Finding, folder_of, inside
 from .source import blank
 
-FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING, COLUMNS = 60, 600, 5, 4, 100
+FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING, COLUMNS = 80, 600, 8, 4, 100
 # Words that must not stay behind; joined here so that this file does not hold them.
 LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 

@@ -43,7 +43,6 @@ static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole
     return ERR_OK;
 }
 
-/* long: see comm.h */
 enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                          int64_t count, enum dtype dt, struct comm_req *r)
 {
@@ -52,7 +51,6 @@ enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *
     return start_chunk(g, &c, g->n, r);
 }
 
-/* long: see comm.h */
 enum err comm_all_gather_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
                                      int64_t count, enum dtype dt, struct comm_req *r)
 {

@@ -87,7 +87,6 @@ enum err comm_gpu_check_device(void *arg)
     return atomic_load(&comm_gpu_of(w)->aborted) ? comm_gpu_check(w, what) : w->ops->check(w, what);
 }
 
-/* long: a message of an opening */
 enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)
 {
     struct comm_req r = {0};

@@ -111,7 +111,6 @@ void comm_gpu_nap_ms(long ms);
 /* ---- hosts, as something opens ---- */
 
 /* Bytes of host memory from one rank to another. */
-/* long: a message */
 enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes);
 /* All members of g, a group of host memory, are there. */
 enum err comm_gpu_barrier(struct comm_group *g);

@@ -76,7 +76,6 @@ static struct comm_signals find_signals(void)
     return serve(&f) ? f : (struct comm_signals){NULL, NULL};
 }
 
-/* long: a driver's call */
 static enum err call(comm_signal_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
                      unsigned flags)
 {

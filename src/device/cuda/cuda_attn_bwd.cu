@@ -367,7 +367,7 @@ static __global__ void __launch_bounds__(THREADS, 1)
  * Grid (heads, blocks, sequences), 256 threads. Bound by memory: o and do once. */
 static __global__ void __launch_bounds__(256)
 row_stats(float *to, const float *lse, const bf16 *o, const bf16 *do_, int64_t ld, int t)
-{ /* long: two matrices and where their sums go */
+{
     int heads = gridDim.x, lane = threadIdx.x % 8;
     int64_t pair = (int64_t)blockIdx.z * heads + blockIdx.x;
     float *out = to + (pair * gridDim.y + blockIdx.y) * 2 * BWD_ROWS;

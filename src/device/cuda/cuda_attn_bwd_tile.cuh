@@ -141,7 +141,7 @@ static __device__ __forceinline__ uint4 quad_turn(uint32_t x0, uint32_t x1, uint
  * there. They are not to take room in the L2. */
 static __device__ __forceinline__ void write_rows(bf16 *to, int64_t ld, const float (&x)[32],
                                                   float by, int row, int rows)
-{ /* long: a tile, its factor, and where it lies */
+{
     int l = threadIdx.x % 32, first = row + threadIdx.x / 32 % 4 * 16 + l / 4;
 #pragma unroll
     for (int i = 0; i < 4; i++) {

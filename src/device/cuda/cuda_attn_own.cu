@@ -138,7 +138,7 @@ __device__ static inline void store2(__nv_bfloat16 *to, float x, float y)
 template <typename T, int D>
 __device__ static void write_rows(T *to, int64_t ld, const float (*acc)[4], const float *by,
                                   int64_t rows, const struct params *a, int part)
-{ /* long: a tile, its factors, and where it lies */
+{
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t r = threadIdx.x % 32 / 4 + 8 * h;
@@ -196,7 +196,7 @@ __device__ static struct smem<T> smem_of(char *base)
 template <typename T, int D, enum pass PASS>
 __device__ static void fetch(const struct params *a, const struct smem<T> *m, const struct place *p,
                              int64_t head, int64_t col, int buffer)
-{ /* long: where a tile comes from and goes to */
+{
     using s = shape<T, D>;
     int64_t t = PASS == DKV ? a->tq : a->tk;
     const T *x = (const T *)a->x + p->seq * t * a->ldx + head * a->d;
@@ -217,7 +217,7 @@ __device__ static void fetch(const struct params *a, const struct smem<T> *m, co
 template <typename T, int N, bool TURNED>
 __device__ static void score_grad(float (*s)[4], float (*dp)[4], const float *lse,
                                   const float *delta, const struct params *a, uint32_t kept)
-{ /* long: two tiles, two statistics, dropout */
+{
 #pragma unroll
     for (int j = 0; j < N / 8; j++) {
 #pragma unroll
@@ -360,7 +360,7 @@ attend(const __grid_constant__ struct params params)
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
 output_dots(float *delta, const T *o, const T *do_, int64_t n, int64_t heads, int64_t d, int64_t ld)
-{ /* long: two matrices and their shape */
+{
     int64_t i = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32, at = i / heads * ld + i % heads * d;
     float sum = 0;
     if (i >= n)

@@ -66,7 +66,7 @@ __device__ static inline uint32_t shared_at(const void *p)
 /* Rows row0.. of a matrix into shared memory, zeros where there is no such row or column. */
 template <typename T, int D, int N>
 __device__ static void load_tile(T *to, const T *from, int64_t ld, int64_t row0, int64_t rows,
-                                 int64_t d, bool wide) /* long: a tile and where it lies */
+                                 int64_t d, bool wide)
 {
     constexpr int LD = shape<T, D>::LD, W = 16 / sizeof(T), PACKS = D / W;
     if (wide) {

@@ -31,7 +31,6 @@ static cudnnBackendDescriptor_t begin(struct dnn_graph *g, cudnnBackendDescripto
     return d;
 }
 
-/* long: the library's attribute setter, and the graph */
 static void set(struct dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
                 cudnnBackendAttributeType_t type, int64_t n, const void *value)
 {

@@ -146,7 +146,6 @@ enum err cuda_residual_norm(struct dev *d, const struct residual_norm *a);
 /* cuda_rows.cu */
 enum err cuda_bias_grad(struct dev *d, const struct bias_grad *a);
 /* The same; fresh: db is written. */
-/* long: a bias gradient and whether it is the first */
 enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n, int64_t cols,
                         bool fresh);
 enum err cuda_rope(struct dev *d, const struct rope *a);

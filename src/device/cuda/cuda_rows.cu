@@ -58,7 +58,6 @@ template <typename T, int V> static __global__ void __launch_bounds__(SUM_WIDE *
     }
 }
 
-/* long: a bias gradient and whether it is the first */
 template <typename T> static enum err bias_as(struct cuda *c, float *db, const T *dy, int64_t n,
                                               int64_t cols, bool fresh)
 {
@@ -79,7 +78,6 @@ template <typename T> static enum err bias_as(struct cuda *c, float *db, const T
     return cuda_columns_add(c, &add);
 }
 
-/* long: see cuda_local.h */
 extern "C" enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n,
                                    int64_t cols, bool fresh)
 {

@@ -37,7 +37,7 @@ static enum err row_blocks(const char *who, int64_t n, unsigned *out)
 template <typename W>
 static __global__ void embed_rows(W *out, const W *w, const int32_t *token, int64_t n,
                                   int64_t words, int64_t v0, int64_t rows)
-{ /* long: the slot has these */
+{
     int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.y;
     if (r >= n)
         return;
@@ -72,7 +72,7 @@ extern "C" enum err cuda_embed(struct dev *d, const struct embed *a)
 /* Row r of tokens to sort: a token that is not here goes behind all others. */
 static __global__ void token_pairs(uint32_t *key, uint32_t *row, const int32_t *token, int64_t n,
                                    int64_t v0, int64_t rows)
-{ /* long: two lists and a shard */
+{
     int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (r >= n)
         return;
@@ -254,7 +254,7 @@ extern "C" enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a)
 template <typename T, int W>
 static __global__ void pos_add_rows(pack<T, W> *x, const pack<T, W> *w, int64_t n, int64_t packs,
                                     int64_t t, int64_t row0)
-{ /* long: the slot has these */
+{
     int64_t r = (int64_t)blockIdx.x * WARPS + threadIdx.y;
     if (r >= n)
         return;
@@ -267,7 +267,6 @@ static __global__ void pos_add_rows(pack<T, W> *x, const pack<T, W> *w, int64_t 
     }
 }
 
-/* long: the shape of the table's slot */
 template <typename T, int W>
 static void pos_add_launch(struct cuda *cu, unsigned blocks, void *x, const void *w, int64_t n,
                            int64_t c, int64_t t, int64_t row0)
@@ -300,7 +299,7 @@ extern "C" enum err cuda_pos_add(struct dev *d, const struct pos_add *a)
 template <typename T, int W>
 static __global__ void __launch_bounds__(COLUMN_THREADS) pos_sum(float *dw, const T *dy, int64_t n,
                                                                  int64_t c, int64_t t, int64_t row0)
-{ /* long: the slot has these */
+{
     int64_t packs = c / W, at = (int64_t)blockIdx.x * COLUMN_THREADS + threadIdx.x;
     if (at >= t * packs)
         return;

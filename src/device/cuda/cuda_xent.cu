@@ -140,7 +140,7 @@ __device__ static inline void write_grad(G *row, int64_t i, const pack<L, W> &x,
 template <int W>
 __device__ static inline void write_whole(__nv_bfloat16 *row, int i,
                                           const pack<__nv_bfloat16, W> &x, float shift, int target)
-{ /* long: a pack, its statistic, where it goes */
+{
     pack<__nv_bfloat16, W> y;
     int at = target - i * W;
     float p[W];
