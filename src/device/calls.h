@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The calls of a step as a list: what was asked of a device, with which extents, how often. A hook
- * around a null device makes the list (calls_record.c), so it holds what the model asks for and not
- * what somebody thinks it asks for; another device then runs each of its calls alone on random
- * operands (calls_replay.c). In the list an operation's pointers say no more than whether an
- * operand is there.
+ * around a null device makes the list, so it holds what the model asks for and not what somebody
+ * thinks it asks for; another device then runs each of its calls alone on random operands. In the
+ * list an operation's pointers say no more than whether an operand is there.
  */
 #ifndef PLAIT_DEVICE_CALLS_H
 #define PLAIT_DEVICE_CALLS_H

@@ -91,7 +91,7 @@ struct dev_ops {
      * cudaStream_t); NULL where work is done at once. */
     void *(*stream)(struct dev *d);
 
-    /* One operation, queued. What the device has no way of its own for goes to op_plain. */
+    /* One operation, queued. What the device has no way of its own for goes to dev_plain_run. */
     op_fn *run;
 };
 

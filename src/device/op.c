@@ -2,9 +2,11 @@
  *
  * The rows of the operations. An operand stands in its row once, with its extents as the arguments
  * of the call give them: what a call must move, what the probe looks at and what a call is given to
- * be run alone follow from there (op_walk.c).
+ * be run alone follow from there, by walking its row.
  */
 #include "device/op.h"
+
+#include <stdio.h>
 
 /* ---- operands ---- */
 
@@ -282,43 +284,25 @@ static int sumsq_operands(const struct op *op, struct op_operand *out)
          {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, (double)op->sumsq.n), .ranges = of});
 }
 
-static int cast_operands(const struct op *op, struct op_operand *out)
+/* Two flat vectors, with all of these in one place in struct op. */
+static int flat_operands(const struct op *op, struct op_operand *out)
 {
-    LIST(out, {OUT(cast.to, 1, op->cast.n, HOLDS_CT)}, {IN(cast.from, 1, op->cast.n, HOLDS_AT)});
+    enum op_kind k = op->kind;
+    enum op_holds wide = k == OP_CAST || k == OP_ADD ? HOLDS_AT : HOLDS_BYTES;
+    LIST(out,
+         {OPERAND(copy.to, 1, op->copy.n, 0, k == OP_CAST ? HOLDS_CT : wide,
+                  k == OP_ADD ? ACCESS_ADD : ACCESS_WRITE),
+          .host = k == OP_D2H || k == OP_SNAPSHOT},
+         {IN(copy.from, 1, op->copy.n, wide), .host = k == OP_H2D});
 }
 
-static int add_operands(const struct op *op, struct op_operand *out)
-{
-    LIST(out, {SUM_IN(add.to, 1, op->add.n, HOLDS_AT)}, {IN(add.from, 1, op->add.n, HOLDS_AT)});
-}
-
-static int copy_operands(const struct op *op, struct op_operand *out)
-{
-    LIST(out, {OUT(copy.to, 1, op->copy.n, HOLDS_BYTES)},
-         {IN(copy.from, 1, op->copy.n, HOLDS_BYTES)});
-}
+_Static_assert(AT(snapshot.to) == AT(copy.to) && AT(snapshot.from) == AT(copy.from) &&
+                   AT(snapshot.n) == AT(copy.n),
+               "a snapshot begins as a copy does");
 
 static int zero_operands(const struct op *op, struct op_operand *out)
 {
     LIST(out, {OUT(zero.to, 1, op->zero.n, HOLDS_BYTES)});
-}
-
-static int h2d_operands(const struct op *op, struct op_operand *out)
-{
-    LIST(out, {OUT(h2d.to, 1, op->h2d.n, HOLDS_BYTES)},
-         {OPERAND(h2d.from, 1, op->h2d.n, 0, HOLDS_BYTES, ACCESS_READ), .host = true});
-}
-
-static int d2h_operands(const struct op *op, struct op_operand *out)
-{
-    LIST(out, {OPERAND(d2h.to, 1, op->d2h.n, 0, HOLDS_BYTES, ACCESS_WRITE), .host = true},
-         {IN(d2h.from, 1, op->d2h.n, HOLDS_BYTES)});
-}
-
-static int snapshot_operands(const struct op *op, struct op_operand *out)
-{
-    LIST(out, {OPERAND(snapshot.to, 1, op->snapshot.n, 0, HOLDS_BYTES, ACCESS_WRITE), .host = true},
-         {IN(snapshot.from, 1, op->snapshot.n, HOLDS_BYTES)});
 }
 
 /* ---- FLOPs ---- */
@@ -441,16 +425,16 @@ const struct op_row op_rows[OPS] = {
     [OP_SUM] = {"sum", CLASS_HEAD, G_SUMS, {EXTENT(sum, n)}, .operands = sum_operands},
     [OP_SUMSQ] = {"sumsq", CLASS_OPTIM, G_SUMS,
                   {EXTENT(sumsq, n), FIELD(sumsq, of, FIELD_RANGES)}, .operands = sumsq_operands},
-    [OP_CAST] = {"cast", CLASS_MOVE, G_MOVE, {EXTENT(cast, n)}, .operands = cast_operands},
-    [OP_ADD] = {"add", CLASS_MOVE, G_MOVE, {EXTENT(add, n)}, .operands = add_operands},
+    [OP_CAST] = {"cast", CLASS_MOVE, G_MOVE, {EXTENT(cast, n)}, .operands = flat_operands},
+    [OP_ADD] = {"add", CLASS_MOVE, G_MOVE, {EXTENT(add, n)}, .operands = flat_operands},
     [OP_COPY] = {"copy", CLASS_MOVE, G_MOVE, {BYTES(copy)},
-                 .operands = copy_operands, .blind = true},
+                 .operands = flat_operands, .blind = true},
     [OP_ZERO] = {"zero", CLASS_MOVE, G_MOVE, {BYTES(zero)},
                  .operands = zero_operands, .blind = true},
-    [OP_H2D] = {"h2d", CLASS_MOVE, G_MOVE, {BYTES(h2d)}, .operands = h2d_operands, .blind = true},
-    [OP_D2H] = {"d2h", CLASS_MOVE, G_MOVE, {BYTES(d2h)}, .operands = d2h_operands, .blind = true},
+    [OP_H2D] = {"h2d", CLASS_MOVE, G_MOVE, {BYTES(h2d)}, .operands = flat_operands, .blind = true},
+    [OP_D2H] = {"d2h", CLASS_MOVE, G_MOVE, {BYTES(d2h)}, .operands = flat_operands, .blind = true},
     [OP_SNAPSHOT] = {"snapshot", CLASS_MOVE, G_MOVE, {BYTES(snapshot)},
-                  .operands = snapshot_operands, .blind = true},
+                  .operands = flat_operands, .blind = true},
 };
 
 const char *op_class_name(enum op_class c)
@@ -461,4 +445,129 @@ const char *op_class_name(enum op_class c)
         [CLASS_EMBED] = "embedding", [CLASS_HEAD] = "head and loss", [CLASS_OPTIM] = "optimizer",
         [CLASS_MOVE] = "copy, zero"};
     return name[c];
+}
+
+/* ---- walking a row: no operation is known by name from here on ---- */
+
+void *op_pointer(const struct op *op, const struct op_operand *o)
+{
+    void *p;
+    memcpy(&p, (const char *)op + o->at, sizeof p);
+    return p;
+}
+
+void op_point(struct op *op, const struct op_operand *o, const void *p)
+{
+    memcpy((char *)op + o->at, &p, sizeof p);
+}
+
+enum dtype op_type(const struct op_operand *o, const struct dtypes *types)
+{
+    switch (o->holds) {
+    case HOLDS_CT:
+        return types->ct;
+    case HOLDS_LOGITS:
+        return types->logits;
+    case HOLDS_SCALARS:
+    case HOLDS_SUMS:
+    case HOLDS_F64:
+        return DT_F64;
+    default:
+        return types->at;
+    }
+}
+
+int64_t op_element(const struct op_operand *o, const struct dtypes *types)
+{
+    if (o->holds == HOLDS_BYTES)
+        return 1;
+    return o->holds == HOLDS_IDS ? (int64_t)sizeof(int32_t) : dtype_size(op_type(o, types));
+}
+
+int64_t op_get(const struct op *op, const struct op_field *f)
+{
+    const void *p = (const char *)op + f->at;
+    switch (f->kind) {
+    case FIELD_FLAG:
+        return *(const bool *)p;
+    case FIELD_ACT:
+        return *(const enum gemm_act *)p;
+    case FIELD_DROP:
+        return ((const struct drop *)p)->p > 0;
+    case FIELD_EXTENT:
+    case FIELD_STRIDE:
+    case FIELD_PLACE:
+        return *(const int64_t *)p;
+    case FIELD_REAL:
+    case FIELD_RANGES:
+        break;
+    }
+    err_bug(__FILE__, __LINE__, "a field is no whole number");
+}
+
+double op_flops(const struct op *op)
+{
+    return op_rows[op->kind].flops ? op_rows[op->kind].flops(op) : 0;
+}
+
+double op_bytes(const struct op *op, const struct dtypes *types)
+{
+    struct op_operand o[OP_OPERANDS];
+    double bytes = 0;
+    int n = op_rows[op->kind].operands(op, o);
+    for (int i = 0; i < n; i++) {
+        if ((o[i].optional && !op_pointer(op, &o[i])) || o[i].host)
+            continue;
+        double each = o[i].moved * (double)op_element(&o[i], types);
+        bytes += o[i].access == ACCESS_ADD ? 2 * each : each;
+    }
+    return bytes;
+}
+
+/* The name of a flag that is set, or NULL. */
+static const char *flag_of(const struct op *op, const struct op_field *f)
+{
+    static const char *const act[] = {[GEMM_NONE] = NULL, [GEMM_GELU] = "gelu",
+                                      [GEMM_DGELU] = "gelu_grad"};
+    if (f->kind == FIELD_ACT)
+        return act[op_get(op, f)];
+    bool flag = f->kind == FIELD_FLAG || f->kind == FIELD_DROP;
+    return flag && op_get(op, f) != 0 ? f->name : NULL;
+}
+
+int op_flags(const struct op *op, const char *flag[OP_FLAGS])
+{
+    struct op_operand o[OP_OPERANDS];
+    const struct op_row *row = &op_rows[op->kind];
+    int n = row->operands(op, o), flags = 0;
+    for (const struct op_field *f = row->field; f->name; f++)
+        if (flag_of(op, f))
+            flag[flags++] = flag_of(op, f);
+    for (int i = 0; i < n; i++) {
+        if (o[i].optional && o[i].name && op_pointer(op, &o[i]))
+            flag[flags++] = o[i].name;
+        if (op_is_over(op, o, i))
+            flag[flags++] = "in_place";
+    }
+    return flags;
+}
+
+bool op_is_over(const struct op *op, const struct op_operand *o, int i)
+{
+    const void *p = op_pointer(op, &o[i]);
+    return o[i].lies == LIES_MAYBE_OVER && p && p == op_pointer(op, &o[i - 1]);
+}
+
+void op_describe(const struct op *op, char *buf, size_t n)
+{
+    const char *flag[OP_FLAGS];
+    const struct op_row *row = &op_rows[op->kind];
+    size_t used = (size_t)snprintf(buf, n, "%s", row->name);
+    int flags = op_flags(op, flag);
+    for (const struct op_field *f = row->field; f->name && used < n; f++)
+        if (f->kind == FIELD_EXTENT && op_get(op, f) != 0)
+            used += (size_t)snprintf(buf + used, n - used, " %s %lld", f->name,
+                                     (long long)op_get(op, f));
+    for (int i = 0; i < flags && used < n; i++)
+        used += (size_t)snprintf(buf + used, n - used, " +%s", flag[i]);
 }

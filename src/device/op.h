@@ -290,7 +290,7 @@ struct snapshot {
 /* X(kind, member of struct op, struct of its arguments, function that calls it, the plain way).
  * Kernels: ref computes each, which is its plain way; of two the arguments are flat vectors. The
  * others are made of these, or are steps on the host's memory, where a device has no way of its own
- * (op_plain.h). */
+ * (plain.h). */
 #define OP_KERNELS(X)                                                             \
     X(OP_GEMM, gemm, gemm, dev_gemm, ref_gemm)                                    \
     X(OP_ATTN, attn, attn, dev_attn, ref_attn)                                    \
@@ -318,18 +318,18 @@ struct snapshot {
 #define OP_FLAT_KERNELS(X)                     \
     X(OP_CAST, cast, flat, dev_cast, ref_cast) \
     X(OP_ADD, add, flat, dev_add, ref_add)
-#define OP_COMPOSITES(X)                                                                         \
-    X(OP_RESIDUAL_NORM, residual_norm, residual_norm, dev_residual_norm, op_plain_residual_norm) \
-    X(OP_XENT, xent, xent, dev_xent, op_plain_xent)                                              \
-    X(OP_SCALE, scale, scale, dev_scale, op_plain_scale)                                         \
-    X(OP_SNAPSHOT, snapshot, snapshot, dev_snapshot, op_plain_snapshot)
-#define OP_MOVES(X)                                 \
-    X(OP_COPY, copy, flat, dev_copy, op_plain_copy) \
-    X(OP_H2D, h2d, flat, dev_h2d, op_plain_copy)    \
-    X(OP_D2H, d2h, flat, dev_d2h, op_plain_copy)
+#define OP_COMPOSITES(X)                                                                           \
+    X(OP_RESIDUAL_NORM, residual_norm, residual_norm, dev_residual_norm, plain_residual_norm)      \
+    X(OP_XENT, xent, xent, dev_xent, plain_xent)                                                   \
+    X(OP_SCALE, scale, scale, dev_scale, plain_scale)                                              \
+    X(OP_SNAPSHOT, snapshot, snapshot, dev_snapshot, plain_snapshot)
+#define OP_MOVES(X)                                                                                \
+    X(OP_COPY, copy, flat, dev_copy, plain_copy)                                                   \
+    X(OP_H2D, h2d, flat, dev_h2d, plain_copy)                                                      \
+    X(OP_D2H, d2h, flat, dev_d2h, plain_copy)
 #define OP_LIST(X)                                                \
     OP_KERNELS(X) OP_FLAT_KERNELS(X) OP_COMPOSITES(X) OP_MOVES(X) \
-    X(OP_ZERO, zero, flat, dev_zero, op_plain_zero)
+    X(OP_ZERO, zero, flat, dev_zero, plain_zero)
 
 #define OP_KIND(kind, ...) kind,
 enum op_kind { OP_LIST(OP_KIND) OPS };

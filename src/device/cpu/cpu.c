@@ -9,8 +9,7 @@
 #include "device/cpu/cpu_amx.h"
 #include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
-#include "device/dev_plain.h"
-#include "device/op_plain.h"
+#include "device/plain.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -114,19 +113,6 @@ static void cpu_close(struct dev *d)
     mem_free(d);
 }
 
-static enum err cpu_alloc(struct dev *d, int64_t bytes, const char *name, void **out)
-{
-    (void)d;
-    TRY(mem_new(bytes, 1, name, out));
-    return ERR_OK;
-}
-
-static void cpu_free(struct dev *d, void *p)
-{
-    (void)d;
-    mem_free(p);
-}
-
 struct pieces { char *to; const char *from; int64_t bytes, n; };
 
 static void copy_pieces(const void *arg, int64_t first, int64_t last, float *scratch)
@@ -144,12 +130,6 @@ static enum err cpu_snapshot(struct dev *d, const struct snapshot *a)
 {
     const struct pieces p = {a->to, a->from, a->n, d->threads};
     cpu_pool_run(cpu_of(d)->pool, copy_pieces, &p, p.n, 1);
-    return ERR_OK;
-}
-
-static enum err cpu_sync(struct dev *d)
-{
-    (void)d;
     return ERR_OK;
 }
 
@@ -182,21 +162,14 @@ static enum err cpu_run(struct dev *d, const struct op *op)
     case OP_CAST: return cpu_cast(d, &op->cast);
     case OP_ADD: return cpu_add(d, &op->add);
     case OP_SNAPSHOT: return cpu_snapshot(d, &op->snapshot);
-    default: return op_plain(d, op);
+    default:
+        return dev_plain_run(d, op);
     }
 }
 
 static const struct dev_ops ops = {
-    .name = "cpu", .close = cpu_close, .describe = cpu_describe,
-    .alloc = cpu_alloc, .free = cpu_free, .host_alloc = dev_plain_host_alloc,
-    .host_free = dev_plain_host_free, .sync = cpu_sync,
-    .snapshot_ready = dev_plain_event, .snapshot_join = dev_plain_event,
-    .snapshot_synchronize = dev_plain_snapshot_synchronize,
-    .event_record = dev_plain_event, .event_synchronize = dev_plain_event,
-    .timer_alloc = dev_plain_timer_alloc,
-    .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read,
-    .stream = dev_plain_stream,
-    .mem_info = dev_plain_mem_info, .run = cpu_run,
+    .name = "cpu", .close = cpu_close, .describe = cpu_describe, .alloc = dev_plain_alloc,
+    .free = dev_plain_free, .run = cpu_run, DEV_PLAIN_SLOTS,
 };
 
 enum err cpu_open(const struct dev_args *a, struct dev **out)

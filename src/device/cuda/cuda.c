@@ -10,28 +10,12 @@
 
 #include "base/mem.h"
 #include "device/cuda/cuda_local.h"
-#include "device/op_plain.h"
+#include "device/plain.h"
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
 
 enum { WORK_LEAST = 320 << 20, WORK_PIECE = 1 << 20, LOOKS = 2000, NAP_NS = 20000 };
-
-enum err cuda_failed(const char *file, int line, const char *what, cudaError_t e)
-{
-    enum err code = e == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_INTERNAL;
-    (void)err_set(code, file, line, "cuda: %s: %s", what, cudaGetErrorString(e));
-    return code;
-}
-
-enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out)
-{
-    if (bytes > c->work_bytes)
-        FAIL(ERR_INTERNAL, "cuda: %s needs %lld bytes of workspace and the device has %lld", who,
-             (long long)bytes, (long long)c->work_bytes);
-    *out = c->work;
-    return ERR_OK;
-}
 
 /* ---- memory ---- */
 
@@ -85,21 +69,6 @@ static enum err cuda_d2h(struct dev *d, const struct flat *a)
     if (!done)
         CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToHost,
                                  cuda_of(d)->stream));
-    return ERR_OK;
-}
-
-enum err cuda_copy(struct dev *d, const struct flat *a)
-{
-    if (a->n > 0 && a->to != a->from)
-        CUDA_TRY(cudaMemcpyAsync(a->to, a->from, (size_t)a->n, cudaMemcpyDeviceToDevice,
-                                 cuda_of(d)->stream));
-    return ERR_OK;
-}
-
-enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes)
-{
-    if (bytes > 0)
-        CUDA_TRY(cudaMemsetAsync(p, 0, (size_t)bytes, c->stream));
     return ERR_OK;
 }
 
@@ -267,7 +236,8 @@ static enum err cuda_run(struct dev *d, const struct op *op)
     case OP_H2D: return cuda_h2d(d, &op->h2d);
     case OP_D2H: return cuda_d2h(d, &op->d2h);
     case OP_SNAPSHOT: return cuda_snapshot(d, &op->snapshot);
-    default: return op_plain(d, op);
+    default:
+        return dev_plain_run(d, op);
     }
 }
 

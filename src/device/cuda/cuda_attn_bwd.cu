@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention's gradient on Hopper for heads of 64 in bf16: as many heads of keys as of queries, as
- * many keys as queries, no dropout. What it computes is in src/device/ref/ref_attn.c; tiles and
+ * many keys as queries, no dropout. What it computes is in src/device/ref/ref_ops.c; tiles and
  * recomputed probabilities are from Dao et al. 2022 and Dao 2023, matmuls that run behind the
  * program and a warp that loads from Shah et al. 2024 (FlashAttention-3).
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention of our own: f32 and bf16, any head dimension up to 256, dropout of probabilities. What
- * it computes is in src/device/ref/ref_attn.c; how, in Dao et al. 2022 (FlashAttention) and Dao
+ * it computes is in src/device/ref/ref_ops.c; how, in Dao et al. 2022 (FlashAttention) and Dao
  * 2023 (its second version): a block holds 64 rows of one operand and lets tiles of the others pass
  * by, so that scores live in registers only.
  *

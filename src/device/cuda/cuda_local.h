@@ -73,10 +73,8 @@ int64_t cuda_dnn_version(void); /* 0: without cuDNN */
 /* "13.0" of 13000, a version of the runtime or the driver; buf. */
 const char *cuda_version_text(int v, char buf[16]);
 
-/* The workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
+/* cuda_base.c: the workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
 enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
-
-/* cuda.c */
 enum err cuda_copy(struct dev *d, const struct flat *a);
 enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes);
 

@@ -7,9 +7,8 @@
  */
 #include "device/null/null.h"
 
-#include "device/dev_plain.h"
-
 #include "base/mem.h"
+#include "device/plain.h"
 #include <stdio.h>
 
 struct null_dev {
@@ -53,12 +52,6 @@ static void null_free(struct dev *d, void *p)
     (void)p;
 }
 
-static enum err null_sync(struct dev *d)
-{
-    (void)d;
-    return ERR_OK;
-}
-
 static enum err null_run(struct dev *d, const struct op *op)
 {
     (void)d;
@@ -70,25 +63,8 @@ static enum err null_run(struct dev *d, const struct op *op)
 }
 
 static const struct dev_ops null_ops = {
-    .name = "null",
-    .close = null_close,
-    .describe = null_describe,
-    .alloc = null_alloc,
-    .free = null_free,
-    .host_alloc = dev_plain_host_alloc,
-    .host_free = dev_plain_host_free,
-    .sync = null_sync,
-    .snapshot_ready = dev_plain_event,
-    .snapshot_join = dev_plain_event,
-    .snapshot_synchronize = dev_plain_snapshot_synchronize,
-    .event_record = dev_plain_event,
-    .event_synchronize = dev_plain_event,
-    .timer_alloc = dev_plain_timer_alloc,
-    .timer_record = dev_plain_timer_record,
-    .timer_read = dev_plain_timer_read,
-    .stream = dev_plain_stream,
-    .mem_info = dev_plain_mem_info,
-    .run = null_run,
+    .name = "null", .close = null_close, .describe = null_describe, .alloc = null_alloc,
+    .free = null_free, .run = null_run, DEV_PLAIN_SLOTS,
 };
 
 enum err null_open(const struct dev_args *a, struct dev **out)

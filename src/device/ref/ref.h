@@ -13,12 +13,11 @@
 enum err ref_open(const struct dev_args *a, struct dev **out);
 void ref_describe_kind(char *buf, size_t n);
 
-/* Room for n doubles, borrowed from the device until the next call of ref_scratch; contents are
- * undefined. It grows and is kept. Errors: ERR_MEMORY. */
-enum err ref_scratch(struct dev *d, int64_t n, double **out);
-
-/* What dropout multiplies element `index` by: 0 or 1/(1-p). */
-double ref_drop_factor(const struct drop *drop, int64_t index);
+struct ref_dev {
+    struct dev dev;
+    double *scratch; /* owned; it grows and is kept */
+    int64_t scratch_n;
+};
 
 /* ref_add(d, a), and so on for each of the kernels. */
 #define REF_KERNEL(kind, member, type, call, ref) \
