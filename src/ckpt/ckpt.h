@@ -92,12 +92,13 @@ struct safet_file {
 enum err safet_open(struct safet_file *f, const char *path);
 /* The same of a file that another names (fs_map_open_in). */
 enum err safet_open_in(struct safet_file *f, const char *dir, const char *name);
-/* The same for a file that lies in memory and stays there until safet_close; `name` stands in
+/* The same of a file that lies in memory and stays there until safet_close; `name` stands in
  * messages. */
 enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size);
 void safet_close(struct safet_file *f);
-/* By name, or NULL. */
-const struct safet_entry *safet_find(const struct safet_file *f, const char *name);
+/* Among n entries that are sorted by name; NULL: there is none. */
+const struct safet_entry *safet_find(const struct safet_entry *e, int n, const char *name);
+void safet_sort(struct safet_entry *e, int n); /* by name */
 /* What __metadata__ says under `key` into out; "" where it says nothing. Errors: ERR_CHECKPOINT
  * when that is longer than SAFET_NOTE - 1 bytes, has a control character or is no JSON. */
 enum { SAFET_NOTE = 128 };
@@ -148,23 +149,15 @@ struct hf_place {
 /* gpt: the names that GPT2LMHeadModel saves, "transformer.h.0.ln_1.weight"; llama: those of
  * LlamaForCausalLM. A tied copy of the embedding has the embedding's place. */
 void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out);
-/* The tensor of a place, its shape checked. Files of the bare GPT2Model and LlamaModel have the
- * names without "transformer." and "model."; both are found. Errors: ERR_CHECKPOINT: no such
- * tensor, or of another shape, or of a type whose values are not read. */
-enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struct hf_tensor *out);
-
 /* The tensors of a model's files, in the order in which they are written, all of one type, into
  * *out (mem_free); begin and end are left to safet_create. Parameters of one tensor are neighbours
- * in model_param_list. Errors: ERR_MEMORY. (hf_write.c) */
+ * in model_param_list. Errors: ERR_MEMORY. */
 enum err hf_entries(const struct model *a, enum safet_type type, struct safet_entry **out, int *n);
+/* The same by name, for safet_find. */
+enum err hf_sorted_entries(const struct model *a, struct safet_entry **out, int *n);
 /* What weights say of whose ids they know, as notes of safet_create; hash 0: it is not known. */
 struct hf_notes { const char *word[5]; char hash[17]; };
 void hf_notes(const char *tokenizer, uint64_t hash, struct hf_notes *out);
-
-/* Is every tensor one of the model's? Passed over are what the model would make itself (masks of
- * GPT-2's attention, rotary frequencies) and a tied output matrix that is the embedding. Errors:
- * ERR_CHECKPOINT naming one that is none of these; ERR_MEMORY. Local. */
-enum err hf_check_rest(const struct hf_weights *w, const struct model *a);
 
 /* config.json as Hugging Face writes it for gpt2 and llama. type: of the weights, SAFET_F32,
  * SAFET_F16 or SAFET_BF16. end: the id that ends a text, -1: not known.

@@ -11,7 +11,7 @@
 #include "base/text.h"
 
 #include <math.h>
-#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 static bool bad(struct ckpt_json *w, const char *why)
@@ -114,58 +114,57 @@ static enum ckpt_json_step fail(struct ckpt_json *w, const char *why)
     return CKPT_JSON_BAD;
 }
 
-/* Behind the last bracket: only spaces. */
-static enum ckpt_json_step finish(struct ckpt_json *w, const char *why)
+static bool take(struct ckpt_json *w, bool (*skip)(struct ckpt_json *w), struct ckpt_json_text *out)
 {
-    w->at++;
+    int64_t from = w->at;
+    bool good = skip(w);
+    *out = (struct ckpt_json_text){w->s + from, w->at - from};
+    return good;
+}
+
+/* What differs between the two. */
+static const struct kind {
+    char open, close;
+    const char *none, *behind, *comma;
+} kinds[] = {
+    {'[', ']', "no list", "something behind the list", "no comma between two items"},
+    {'{', '}', "no object", "something behind the object", "no comma between two members"},
+};
+
+/* key NULL: of a list. */
+static enum ckpt_json_step step(struct ckpt_json *w, struct ckpt_json_text *key,
+                                struct ckpt_json_text *value)
+{
+    const struct kind *kind = &kinds[key != NULL];
+    bool first = w->at == 0;
+    if (first && !expect(w, kind->open, kind->none))
+        return CKPT_JSON_BAD;
     skip_spaces(w);
-    return w->at == w->n ? CKPT_JSON_END : fail(w, why);
+    if (w->at < w->n && w->s[w->at] == kind->close) {
+        w->at++;
+        skip_spaces(w);
+        return w->at == w->n ? CKPT_JSON_END : fail(w, kind->behind);
+    }
+    if (!first && !expect(w, ',', kind->comma))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    if (key && (w->at >= w->n || w->s[w->at] != '"'))
+        return fail(w, "no key where one is expected");
+    if (key && (!take(w, skip_string, key) || !expect(w, ':', "no colon behind a key")))
+        return CKPT_JSON_BAD;
+    skip_spaces(w);
+    return take(w, skip_value, value) ? CKPT_JSON_MEMBER : CKPT_JSON_BAD;
 }
 
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
                                    struct ckpt_json_text *value)
 {
-    bool first = w->at == 0;
-    if (first && !expect(w, '{', "no object"))
-        return CKPT_JSON_BAD;
-    skip_spaces(w);
-    if (w->at < w->n && w->s[w->at] == '}')
-        return finish(w, "something behind the object");
-    if (!first && !expect(w, ',', "no comma between two members"))
-        return CKPT_JSON_BAD;
-    skip_spaces(w);
-    int64_t from = w->at;
-    if (w->at >= w->n || w->s[w->at] != '"')
-        return fail(w, "no key where one is expected");
-    if (!skip_string(w))
-        return CKPT_JSON_BAD;
-    *key = (struct ckpt_json_text){w->s + from, w->at - from};
-    if (!expect(w, ':', "no colon behind a key"))
-        return CKPT_JSON_BAD;
-    skip_spaces(w);
-    from = w->at;
-    if (!skip_value(w))
-        return CKPT_JSON_BAD;
-    *value = (struct ckpt_json_text){w->s + from, w->at - from};
-    return CKPT_JSON_MEMBER;
+    return step(w, key, value);
 }
 
 enum ckpt_json_step ckpt_json_item(struct ckpt_json *w, struct ckpt_json_text *value)
 {
-    bool first = w->at == 0;
-    if (first && !expect(w, '[', "no list"))
-        return CKPT_JSON_BAD;
-    skip_spaces(w);
-    if (w->at < w->n && w->s[w->at] == ']')
-        return finish(w, "something behind the list");
-    if (!first && !expect(w, ',', "no comma between two items"))
-        return CKPT_JSON_BAD;
-    skip_spaces(w);
-    int64_t from = w->at;
-    if (!skip_value(w))
-        return CKPT_JSON_BAD;
-    *value = (struct ckpt_json_text){w->s + from, w->at - from};
-    return CKPT_JSON_MEMBER;
+    return step(w, NULL, value);
 }
 
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
@@ -204,6 +203,15 @@ cJSON *ckpt_json_parse(struct ckpt_json_text t)
     return v;
 }
 
+bool ckpt_json_plain(const cJSON *v, int64_t size)
+{
+    const char *s = cJSON_IsString(v) ? v->valuestring : NULL;
+    bool good = s && (int64_t)strlen(s) < size;
+    for (; good && *s; s++)
+        good = (unsigned char)*s >= 0x20 && *s != 0x7f;
+    return good;
+}
+
 enum err ckpt_json_string(struct ckpt_json_text t, char **out)
 {
     cJSON *v = ckpt_json_parse(t);
@@ -220,4 +228,26 @@ bool ckpt_json_int(const cJSON *v, int64_t *out)
         return false;
     *out = (int64_t)v->valuedouble;
     return true;
+}
+
+bool ckpt_json_is(struct ckpt_json_text t, const char *word)
+{
+    return t.n == (int64_t)strlen(word) + 2 && memcmp(t.s + 1, word, strlen(word)) == 0;
+}
+
+bool ckpt_json_word(struct ckpt_json_text t, char *out, int64_t size)
+{
+    bool good = t.n >= 2 && t.s[0] == '"' && t.n < 8 * size;
+    if (good && !memchr(t.s, '\\', (size_t)t.n)) { /* as it is; the walk has looked at it */
+        good = t.n - 2 < size && !memchr(t.s, 0x7f, (size_t)t.n);
+        if (good)
+            snprintf(out, (size_t)size, "%.*s", (int)t.n - 2, t.s + 1);
+        return good;
+    }
+    cJSON *v = good ? ckpt_json_parse(t) : NULL;
+    good = ckpt_json_plain(v, size);
+    if (good)
+        memcpy(out, v->valuestring, strlen(v->valuestring) + 1);
+    cJSON_Delete(v);
+    return good;
 }

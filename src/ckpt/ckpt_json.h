@@ -49,6 +49,13 @@ enum err ckpt_json_text(const char *path, const struct fs_map *m, struct ckpt_js
  * Released by cJSON_Delete. */
 cJSON *ckpt_json_parse(struct ckpt_json_text t);
 
+/* Is it a string of at most size - 1 bytes without control characters? */
+bool ckpt_json_plain(const cJSON *v, int64_t size);
+/* The characters of such a string that a walk gave, in little memory; false: it is none. */
+bool ckpt_json_word(struct ckpt_json_text t, char *out, int64_t size);
+/* Is it this word, in quotes and without escapes? */
+bool ckpt_json_is(struct ckpt_json_text t, const char *word);
+
 /* The characters of a string (mem_free); NULL: it is none. Errors: ERR_MEMORY. */
 enum err ckpt_json_string(struct ckpt_json_text t, char **out);
 

@@ -1,17 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * config.json: what transformers needs to build the model before it loads the weights.
- *
- * Every key that changes a number is written, also where plait has no choice (activation, biases,
- * attention scale), so that another default of a later transformers cannot change the model. The
- * token that ends a text stands before one, too, so it is that of begin and end.
+ * config.json, written and read by one table of keys. Every key that changes a number is written,
+ * also where plait has no choice (activation, biases), so that another default of a later
+ * transformers cannot change the model. What is read and changes what the model computes is either
+ * understood or refused; keys that do not (use_cache, task lists) are passed over
+ * (hf_config_keys.c), and those of which neither is known are told. Keys left out have the default
+ * that transformers gives them, since files are written with that in mind.
  */
 #include "ckpt/ckpt.h"
 
+#include "base/mem.h"
+#include "ckpt/ckpt_json.h"
+#include "ckpt/hf_config_keys.h"
 #include <math.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { CONFIG_MAX = 1 << 20, CONFIG_DEPTH = 32 };
+
+enum { GPT = 1 << MODEL_GPT, LLAMA = 1 << MODEL_LLAMA, MLP = 1 << MODEL_MLP, BOTH = GPT | LLAMA };
+enum form {
+    WHOLE, REAL, FLAG, /* a member of struct model, written and, but for preset ELSEWHERE, read */
+    FIXED,             /* always written as this word of JSON, and judged when it is read */
+    OTHER,             /* transformers' other name for a key: the same value */
+    READ               /* by code of its own */
+};
+enum { ELSEWHERE = -1 };
+#define AT(member) .at = offsetof(struct model, member)
+#define OF(member) .of = offsetof(struct model, member)
+
+/* In the order in which they are written. preset: where the key is left out, of whole numbers so
+ * many times the member `of`, and 0: it may not be. */
+static const struct key {
+    int kinds;
+    const char *key;
+    enum form form;
+    size_t at;
+    double preset;
+    const char *word;
+    size_t of;
+} keys[] = {
+    {GPT, "architectures", FIXED, .word = "[\"GPT2LMHeadModel\"]"},
+    {GPT, "model_type", FIXED, .word = "\"gpt2\""},
+    {GPT, "vocab_size", WHOLE, AT(vocab)},
+    {GPT, "n_positions", WHOLE, AT(seq)},
+    {GPT, "n_embd", WHOLE, AT(hidden)},
+    {GPT, "n_layer", WHOLE, AT(layers)},
+    {GPT, "n_head", WHOLE, AT(heads)},
+    {GPT, "n_inner", WHOLE, AT(ffn), 4, OF(hidden)},
+    {GPT, "activation_function", FIXED, .word = "\"gelu_new\""},
+    {GPT, "resid_pdrop", REAL, AT(dropout), 0.1}, /* of three rates plait has one */
+    {GPT, "embd_pdrop", REAL, AT(dropout), ELSEWHERE},
+    {GPT, "attn_pdrop", REAL, AT(dropout), ELSEWHERE},
+    {GPT, "layer_norm_epsilon", REAL, AT(norm_eps), 1e-5},
+    {GPT, "scale_attn_weights", FIXED, .word = "true"},
+    {GPT, "scale_attn_by_inverse_layer_idx", FIXED, .word = "false"},
+    {GPT, "reorder_and_upcast_attn", FIXED, .word = "false"},
+    {GPT, "add_cross_attention", FIXED, .word = "false"},
+    {GPT, "hidden_size", OTHER, AT(hidden), .word = "n_embd"},
+    {GPT, "max_position_embeddings", OTHER, AT(seq), .word = "n_positions"},
+    {GPT, "num_attention_heads", OTHER, AT(heads), .word = "n_head"},
+    {GPT, "num_hidden_layers", OTHER, AT(layers), .word = "n_layer"},
+    {LLAMA, "architectures", FIXED, .word = "[\"LlamaForCausalLM\"]"},
+    {LLAMA, "model_type", FIXED, .word = "\"llama\""},
+    {LLAMA, "vocab_size", WHOLE, AT(vocab)},
+    {LLAMA, "max_position_embeddings", WHOLE, AT(seq), 2048},
+    {LLAMA, "hidden_size", WHOLE, AT(hidden)},
+    {LLAMA, "intermediate_size", WHOLE, AT(ffn)},
+    {LLAMA, "num_hidden_layers", WHOLE, AT(layers)},
+    {LLAMA, "num_attention_heads", WHOLE, AT(heads)},
+    {LLAMA, "num_key_value_heads", WHOLE, AT(kv_heads), 1, OF(heads)},
+    {LLAMA, "head_dim", WHOLE, AT(head_dim), ELSEWHERE},
+    {LLAMA, "hidden_act", FIXED, .word = "\"silu\""},
+    {LLAMA, "attention_bias", FIXED, .word = "false"},
+    {LLAMA, "mlp_bias", FIXED, .word = "false"},
+    {LLAMA, "attention_dropout", REAL, AT(dropout), 0},
+    {LLAMA, "rms_norm_eps", REAL, AT(norm_eps), 1e-6},
+    {LLAMA, "rope_theta", REAL, AT(rope_theta), ELSEWHERE},
+    {.kinds = LLAMA, .key = "rope_scaling", .form = READ}, /* these two are written behind theta */
+    {.kinds = LLAMA, .key = "rope_parameters", .form = READ},
+    {LLAMA, "pretraining_tp", FIXED, .word = "1"},
+    {BOTH, "initializer_range", REAL, AT(init_std), 0.02},
+    {GPT, "tie_word_embeddings", FLAG, AT(tied), true},
+    {LLAMA, "tie_word_embeddings", FLAG, AT(tied), false},
+    {.kinds = BOTH, .key = "layer_types", .form = READ},
+    {.kinds = BOTH, .key = "eos_token_id", .form = READ},
+    {.kinds = MLP, .key = "widths", .form = READ},
+};
+
+/* ---- writing ---- */
 
 /* A decimal that reads back as x, short, and with a point or an exponent, since some readers take a
  * number without for an integer; finite x. */
@@ -29,87 +109,26 @@ static const char *real(double x, char buf[32])
     return buf;
 }
 
-static void add_int(struct text *t, const char *key, int64_t value)
-{
-    text_add(t, "  \"%s\": %lld,\n", key, (long long)value);
-}
-
-static void add_real(struct text *t, const char *key, double value)
+static void add_keys(struct text *t, const struct model *a)
 {
     char buf[32];
-    text_add(t, "  \"%s\": %s,\n", key, real(value, buf));
-}
-
-/* A value that is JSON already. */
-static void add_word(struct text *t, const char *key, const char *value)
-{
-    text_add(t, "  \"%s\": %s,\n", key, value);
-}
-
-static void add_gpt(struct text *t, const struct model *a)
-{
-    add_word(t, "architectures", "[\"GPT2LMHeadModel\"]");
-    add_word(t, "model_type", "\"gpt2\"");
-    add_int(t, "vocab_size", a->vocab);
-    add_int(t, "n_positions", a->seq);
-    add_int(t, "n_embd", a->hidden);
-    add_int(t, "n_layer", a->layers);
-    add_int(t, "n_head", a->heads);
-    add_int(t, "n_inner", a->ffn);
-    add_word(t, "activation_function", "\"gelu_new\"");
-    add_real(t, "resid_pdrop", a->dropout);
-    add_real(t, "embd_pdrop", a->dropout);
-    add_real(t, "attn_pdrop", a->dropout);
-    add_real(t, "layer_norm_epsilon", a->norm_eps);
-    add_word(t, "scale_attn_weights", "true");
-    add_word(t, "scale_attn_by_inverse_layer_idx", "false");
-    add_word(t, "reorder_and_upcast_attn", "false");
-    add_word(t, "add_cross_attention", "false");
-}
-
-static void add_llama(struct text *t, const struct model *a)
-{
-    char theta[32];
-    add_word(t, "architectures", "[\"LlamaForCausalLM\"]");
-    add_word(t, "model_type", "\"llama\"");
-    add_int(t, "vocab_size", a->vocab);
-    add_int(t, "max_position_embeddings", a->seq);
-    add_int(t, "hidden_size", a->hidden);
-    add_int(t, "intermediate_size", a->ffn);
-    add_int(t, "num_hidden_layers", a->layers);
-    add_int(t, "num_attention_heads", a->heads);
-    add_int(t, "num_key_value_heads", a->kv_heads);
-    add_int(t, "head_dim", a->head_dim);
-    add_word(t, "hidden_act", "\"silu\"");
-    add_word(t, "attention_bias", "false");
-    add_word(t, "mlp_bias", "false");
-    add_real(t, "attention_dropout", a->dropout);
-    add_real(t, "rms_norm_eps", a->norm_eps);
-    add_real(t, "rope_theta", a->rope_theta);
-    add_word(t, "rope_scaling", "null");
-    text_add(t, "  \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": %s},\n",
-             real(a->rope_theta, theta));
-    add_word(t, "pretraining_tp", "1");
-}
-
-/* No model of transformers; for who reads the weights. */
-static void add_mlp(struct text *t, const struct model *a, const char *dtype)
-{
-    add_word(t, "model_type", "\"mlp\"");
-    text_add(t, "  \"widths\": [");
-    for (int64_t i = 0; i <= a->layers; i++)
-        text_add(t, "%s%lld", i > 0 ? ", " : "", (long long)a->width[i]);
-    text_add(t, "],\n  \"hidden_act\": \"relu\",\n  \"dtype\": \"%s\"\n}\n", dtype);
-}
-
-/* Of begin and end; null where the tokenizer is not known. */
-static void add_ends(struct text *t, int32_t end)
-{
-    char id[16] = "null";
-    if (end >= 0)
-        snprintf(id, sizeof id, "%d", end);
-    add_word(t, "bos_token_id", id);
-    add_word(t, "eos_token_id", id);
+    for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++) {
+        const void *p = (const char *)a + k->at;
+        if (!(k->kinds & 1 << a->kind) || k->form > FIXED)
+            continue;
+        text_add(t, "  \"%s\": ", k->key);
+        if (k->form == WHOLE)
+            text_add(t, "%lld,\n", (long long)*(const int64_t *)p);
+        else if (k->form == REAL)
+            text_add(t, "%s,\n", real(*(const double *)p, buf));
+        else if (k->form == FLAG)
+            text_add(t, "%s,\n", *(const bool *)p ? "true" : "false");
+        else
+            text_add(t, "%s,\n", k->word);
+        if (strcmp(k->key, "rope_theta") == 0)
+            text_add(t, "  \"rope_scaling\": null,\n  \"rope_parameters\": {\"rope_type\": "
+                        "\"default\", \"rope_theta\": %s},\n", real(a->rope_theta, buf));
+    }
 }
 
 enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end, struct text *t)
@@ -117,21 +136,21 @@ enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end
     static const char *const word[] = {[SAFET_F32] = "float32", [SAFET_F16] = "float16",
                                        [SAFET_BF16] = "bfloat16"};
     const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
+    char id[16] = "null"; /* of begin and end: the token that ends a text stands before one, too */
     ENSURE(dtype);
-    text_add(t, "{\n");
-    if (a->kind == MODEL_MLP) {
-        add_mlp(t, a, dtype);
+    if (a->kind == MODEL_MLP) { /* no model of transformers; for who reads the weights */
+        text_add(t, "{\n  \"model_type\": \"mlp\",\n  \"widths\": [");
+        for (int64_t i = 0; i <= a->layers; i++)
+            text_add(t, "%s%lld", i > 0 ? ", " : "", (long long)a->width[i]);
+        text_add(t, "],\n  \"hidden_act\": \"relu\",\n  \"dtype\": \"%s\"\n}\n", dtype);
         return t->err;
     }
-    if (a->kind == MODEL_GPT)
-        add_gpt(t, a);
-    else
-        add_llama(t, a);
-    add_real(t, "initializer_range", a->init_std);
-    add_word(t, "tie_word_embeddings", a->tied ? "true" : "false");
-    add_ends(t, end);
-    add_word(t, "use_cache", "true");
-    text_add(t, "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", dtype, dtype);
+    if (end >= 0)
+        snprintf(id, sizeof id, "%d", end);
+    text_add(t, "{\n");
+    add_keys(t, a);
+    text_add(t, "  \"bos_token_id\": %s,\n  \"eos_token_id\": %s,\n  \"use_cache\": true,\n"
+                "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", id, id, dtype, dtype);
     return t->err;
 }
 
@@ -142,4 +161,358 @@ enum err hf_generation_text(int32_t end, struct text *t)
         text_add(t, "  \"bos_token_id\": %d,\n  \"eos_token_id\": %d\n", end, end);
     text_add(t, "}\n");
     return t->err;
+}
+
+/* ---- reading ---- */
+
+/* The file while it is read. The first error stays in err, later reads do nothing. */
+struct config {
+    const char *path;
+    const cJSON *root;
+    enum err err;
+};
+
+static void refuse(struct config *c, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void refuse(struct config *c, const char *fmt, ...)
+{
+    char made[1024];
+    va_list ap;
+    if (c->err != ERR_OK)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(made, sizeof made, fmt, ap);
+    va_end(ap);
+    c->err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s %s", c->path, made);
+}
+
+/* Member of an object; NULL when it is missing or null. */
+static const cJSON *get(struct config *c, const cJSON *object, const char *key)
+{
+    const cJSON *found = NULL, *x;
+    cJSON_ArrayForEach(x, object)
+    {
+        if (!x->string || strcmp(x->string, key) != 0)
+            continue;
+        if (found)
+            refuse(c, "has the key %s twice; keep one", key);
+        found = x;
+    }
+    return found && !cJSON_IsNull(found) ? found : NULL;
+}
+
+/* A whole number from 1 to 2^31 - 1; `preset` when missing, and 0 means that it must not be. */
+static int64_t get_int(struct config *c, const char *key, int64_t preset)
+{
+    int64_t v = preset;
+    const cJSON *x = get(c, c->root, key);
+    if (!x && preset == 0)
+        refuse(c, "has no key %s, which its model_type needs; take the config.json that belongs to "
+                  "the weights", key);
+    else if (x && (!ckpt_json_int(x, &v) || v < 1 || v > INT32_MAX))
+        refuse(c, "has a %s that is no whole number from 1 to %d", key, INT32_MAX);
+    return v;
+}
+
+static double get_real(struct config *c, const cJSON *object, const char *key, double preset)
+{
+    const cJSON *x = get(c, object, key);
+    if (!x)
+        return preset;
+    if (!cJSON_IsNumber(x) || !(x->valuedouble >= 0.0 && x->valuedouble <= 1e18))
+        refuse(c, "has a %s that is no number from 0 to 1e18", key);
+    return x->valuedouble;
+}
+
+static bool get_bool(struct config *c, const char *key, bool preset)
+{
+    const cJSON *x = get(c, c->root, key);
+    if (x && !cJSON_IsBool(x))
+        refuse(c, "has a %s that is neither true nor false", key);
+    return x ? cJSON_IsTrue(x) : preset;
+}
+
+static void need_word(struct config *c, const cJSON *x, const char *key, const char *legal)
+{
+    const char *s = cJSON_IsString(x) ? x->valuestring : "something that is no text";
+    if (x && strcmp(s, legal) != 0)
+        refuse(c, "says %s %.64s, plait computes %s only", key, s, legal);
+}
+
+/* The members that have a key of their own. */
+static void read_keys(struct config *c, struct model *a)
+{
+    for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++) {
+        void *p = (char *)a + k->at;
+        const void *of = (const char *)a + k->of;
+        if (!(k->kinds & 1 << a->kind) || k->preset == ELSEWHERE)
+            continue;
+        if (k->form == WHOLE) {
+            int64_t times = k->of ? *(const int64_t *)of : 1;
+            *(int64_t *)p = get_int(c, k->key, (int64_t)k->preset * times);
+        } else if (k->form == REAL) {
+            *(double *)p = get_real(c, c->root, k->key, k->preset);
+        } else if (k->form == FLAG) {
+            *(bool *)p = get_bool(c, k->key, k->preset > 0);
+        } else if (k->form == OTHER) {
+            int64_t value = *(int64_t *)p, other = get_int(c, k->key, value);
+            if (other != value)
+                refuse(c, "has %s %lld and %s %lld, which are one to transformers; keep the right "
+                          "one", k->word, (long long)value, k->key, (long long)other);
+        }
+    }
+}
+
+static void read_gpt(struct config *c, struct model *a)
+{
+    a->kv_heads = a->heads;
+    a->rope_theta = 10000.0; /* not used by gpt */
+    if (c->err == ERR_OK && a->hidden % a->heads != 0)
+        refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
+               (long long)a->heads);
+    a->head_dim = c->err == ERR_OK ? a->hidden / a->heads : 0;
+}
+
+/* Angles that are not scaled: no other member than these says anything. */
+static void check_rope(struct config *c, const char *name, const cJSON *object)
+{
+    const cJSON *x;
+    need_word(c, get(c, object, "rope_type"), "rope_type", "default");
+    need_word(c, get(c, object, "type"), "type", "default");
+    if (object && get_real(c, object, "partial_rotary_factor", 1.0) != 1.0)
+        refuse(c, "has a partial_rotary_factor other than 1, plait turns all of a head");
+    cJSON_ArrayForEach(x, object)
+    {
+        if (strcmp(x->string, "rope_type") != 0 && strcmp(x->string, "type") != 0 &&
+            strcmp(x->string, "rope_theta") != 0 &&
+            strcmp(x->string, "partial_rotary_factor") != 0 && !cJSON_IsNull(x))
+            refuse(c, "has %.64s in %s, plait computes rotary positions that are not scaled only",
+                   x->string, name);
+    }
+}
+
+/* theta < 0: none was met yet. */
+static void take_theta(struct config *c, const cJSON *object, const char *place, double *theta)
+{
+    double met = get_real(c, object, "rope_theta", -1.0);
+    if (met < 0.0)
+        return;
+    if (*theta >= 0.0 && met != *theta)
+        refuse(c, "has rope_theta %g and,%s, %g; keep the right one", *theta, place, met);
+    *theta = met;
+}
+
+/* Rotary positions, in the old form, the new one, or both when they agree. */
+static void read_rope(struct config *c, struct model *a)
+{
+    const cJSON *old = get(c, c->root, "rope_scaling"), *now = get(c, c->root, "rope_parameters");
+    double theta = -1.0;
+    if ((old && !cJSON_IsObject(old)) || (now && !cJSON_IsObject(now)))
+        refuse(c, "has a rope_scaling or rope_parameters that is no object");
+    check_rope(c, "rope_scaling", old);
+    check_rope(c, "rope_parameters", now);
+    take_theta(c, c->root, "", &theta);
+    take_theta(c, old, " in rope_scaling", &theta);
+    take_theta(c, now, " in rope_parameters", &theta);
+    a->rope_theta = theta >= 0.0 ? theta : 10000.0;
+}
+
+static void read_llama(struct config *c, struct model *a)
+{
+    read_rope(c, a);
+    if (c->err != ERR_OK)
+        return;
+    if (!get(c, c->root, "head_dim") && a->hidden % a->heads != 0)
+        refuse(c, "has no head_dim and hidden_size %lld, which num_attention_heads %lld does not "
+                  "divide", (long long)a->hidden, (long long)a->heads);
+    else
+        a->head_dim = get_int(c, "head_dim", num_max(a->hidden / a->heads, 1));
+}
+
+/* What plait writes of an mlp. */
+static void read_mlp(struct config *c, struct model *a)
+{
+    const cJSON *list = get(c, c->root, "widths"), *x;
+    int64_t width[MODEL_WIDTHS] = {0}, n = 0;
+    if (!cJSON_IsArray(list))
+        refuse(c, "has no list widths, which its model_type needs");
+    cJSON_ArrayForEach(x, list)
+    {
+        if (n == MODEL_WIDTHS || !ckpt_json_int(x, &width[n]))
+            refuse(c, "has widths that are no whole numbers, at most %d of them", MODEL_WIDTHS);
+        n += n < MODEL_WIDTHS;
+    }
+    *a = model_of_widths(width, n);
+}
+
+/* One id, a list of them, or none. */
+static void read_ends(struct config *c, struct hf_config *out)
+{
+    const cJSON *end = get(c, c->root, "eos_token_id");
+    const cJSON *x = cJSON_IsArray(end) ? end->child : end;
+    for (; x; x = cJSON_IsArray(end) ? x->next : NULL) {
+        int64_t id;
+        if (!ckpt_json_int(x, &id) || id > INT32_MAX || out->ends == HF_ENDS) {
+            refuse(c, "has an eos_token_id that is neither an id nor a list of at most %d",
+                   HF_ENDS);
+            return;
+        }
+        out->end[out->ends++] = (int32_t)id;
+    }
+}
+
+static void refuse_key(struct config *c, const cJSON *member, const char *legal)
+{
+    char *value = cJSON_PrintUnformatted(member);
+    if (legal)
+        refuse(c, "says %.64s %.64s, plait computes %s only", member->string, value ? value : "?",
+               strcmp(legal, "null") == 0 ? "models without it" : legal);
+    else
+        refuse(c, "says %.64s %.64s, a key by whose name it changes what the model computes, and "
+                  "that plait does not have; where the model was made without it, take it out",
+               member->string, value ? value : "?");
+    cJSON_free(value);
+}
+
+/* Is it read, and not judged by its value? */
+static bool is_read(enum model_kind kind, const char *name)
+{
+    for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++)
+        if ((k->kinds & 1 << kind) && k->form != FIXED && strcmp(k->key, name) == 0)
+            return true;
+    return false;
+}
+
+/* Keys with another value than plait computes; then those that nobody knows. */
+static void check_keys(struct config *c, enum model_kind kind, struct hf_config *out)
+{
+    const cJSON *x;
+    size_t used = 0;
+    int more = 0;
+    cJSON_ArrayForEach(x, c->root)
+    {
+        const char *legal;
+        enum hf_key what = is_read(kind, x->string) ? HF_KEY_PASS
+                                                    : hf_key_judge(kind, x, &legal);
+        if (what == HF_KEY_REFUSE)
+            refuse_key(c, x, legal);
+        if (what != HF_KEY_UNKNOWN)
+            continue;
+        if (used + strlen(x->string) + 32 < sizeof out->unknown)
+            used += (size_t)snprintf(out->unknown + used, sizeof out->unknown - used, "%s%s",
+                                     used ? ", " : "", x->string);
+        else
+            more++;
+    }
+    if (more)
+        snprintf(out->unknown + used, sizeof out->unknown - used, "%s%d more", used ? ", " : "",
+                 more);
+    for (char *p = out->unknown; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f)
+            *p = '?';
+}
+
+static enum err read_root(struct config *c, struct hf_config *out)
+{
+    struct hf_config made = {0};
+    struct model *a = &made.model;
+    const cJSON *type = get(c, c->root, "model_type"), *x;
+    const char *name = type && cJSON_IsString(type) ? type->valuestring : "";
+    a->kind = strcmp(name, "gpt2") == 0 ? MODEL_GPT : strcmp(name, "llama") == 0 ? MODEL_LLAMA
+                                                                                 : MODEL_MLP;
+    if (a->kind == MODEL_MLP && strcmp(name, "mlp") != 0)
+        refuse(c, "has model_type \"%.64s\", plait reads gpt2 and llama, and mlp of its own", name);
+    read_keys(c, a);
+    if (a->kind == MODEL_MLP) {
+        read_mlp(c, a);
+    } else {
+        (a->kind == MODEL_GPT ? read_gpt : read_llama)(c, a);
+        cJSON_ArrayForEach(x, get(c, c->root, "layer_types"))
+        {
+            need_word(c, x, "layer_types", "full_attention"); /* each looks at all before it */
+        }
+        read_ends(c, &made);
+    }
+    if (c->err == ERR_OK)
+        check_keys(c, a->kind, &made);
+    TRY(c->err);
+    if (model_check(a) != ERR_OK)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s describes a model that plait cannot build: %s", c->path,
+             err_text());
+    *out = made;
+    return ERR_OK;
+}
+
+/* Well-formed as far as the walk sees, so that cJSON's recursion is bounded. */
+static enum err check_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out)
+{
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    if (m->size > CONFIG_MAX)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld bytes, a config.json has at most %d", path,
+             (long long)m->size, CONFIG_MAX);
+    TRY(ckpt_json_text(path, m, out));
+    struct ckpt_json w = {.s = out->s, .n = out->n, .depth_max = CONFIG_DEPTH};
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER)
+        ;
+    if (step == CKPT_JSON_BAD)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is no config.json", path, w.why,
+             (long long)(m->size - w.n + w.at));
+    return ERR_OK;
+}
+
+/* Nothing from `at` on in the text is a value. Python writes NaN and Infinity, which JSON does not
+ * have. */
+static enum err no_json(const char *path, const char *text, const char *at)
+{
+    int line = 1, n = (int)strcspn(at, ",]} \t\r\n");
+    const char *quote = n ? "\"" : "";
+    for (const char *s = text; s < at; s++)
+        line += *s == '\n';
+    FAIL(ERR_CHECKPOINT, "ckpt: %s is no JSON: line %d has %s%.*s%s; put a value of JSON there",
+         path, line, n ? quote : "nothing where a value is expected", n < 40 ? n : 40, at, quote);
+}
+
+/* The tree of a file (cJSON_Delete). */
+static enum err read_tree(const char *path, cJSON **out)
+{
+    struct fs_map m;
+    struct ckpt_json_text text;
+    const char *end = NULL;
+    char *copy;
+    enum err err;
+    TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
+    TRY_OR(out_map, check_text(path, &m, &text));
+    TRY_OR(out_map, mem_new(text.n + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
+    memcpy(copy, text.s, (size_t)text.n);
+    *out = cJSON_ParseWithLengthOpts(copy, (size_t)text.n + 1, &end, 0);
+    if (!*out)
+        err = no_json(path, copy, end);
+    mem_free(copy);
+out_map:
+    fs_map_close(&m);
+    return err;
+}
+
+enum err hf_config_read(const char *path, struct hf_config *out)
+{
+    cJSON *root;
+    TRY(read_tree(path, &root));
+    struct config c = {.path = path, .root = root};
+    enum err err = read_root(&c, out);
+    cJSON_Delete(root);
+    return err;
+}
+
+bool hf_tokenizer_class(const char *path, char out[SAFET_NOTE])
+{
+    cJSON *root;
+    if (!fs_exists(path) || read_tree(path, &root) != ERR_OK)
+        return false;
+    const cJSON *x = cJSON_GetObjectItemCaseSensitive(root, "tokenizer_class");
+    bool plain = ckpt_json_plain(x, SAFET_NOTE) && x->valuestring[0];
+    if (plain)
+        snprintf(out, SAFET_NOTE, "%s", x->valuestring);
+    cJSON_Delete(root);
+    return plain;
 }

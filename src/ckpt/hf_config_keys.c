@@ -15,70 +15,30 @@
 
 enum { GPT = 1 << MODEL_GPT, LLAMA = 1 << MODEL_LLAMA, MLP = 1 << MODEL_MLP, BOTH = GPT | LLAMA };
 
-/* Read by hf_config_read.c, spaces between. */
-static const char *const read_keys[] = {
-    [MODEL_GPT] = " model_type vocab_size n_positions n_embd n_layer n_head n_inner "
-                  "layer_norm_epsilon tie_word_embeddings resid_pdrop embd_pdrop attn_pdrop "
-                  "initializer_range eos_token_id hidden_size max_position_embeddings "
-                  "num_attention_heads num_hidden_layers layer_types ",
-    [MODEL_LLAMA] = " model_type vocab_size max_position_embeddings hidden_size intermediate_size "
-                    "num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-                    "rms_norm_eps tie_word_embeddings attention_dropout initializer_range "
-                    "eos_token_id rope_theta rope_scaling rope_parameters layer_types ",
-    [MODEL_MLP] = " model_type widths ",
-};
-
-/* Legal only with these values, in JSON, | between; "null": with none. */
-static const struct { int kinds; const char *key, *legal; } neutral[] = {
-    {GPT, "activation_function", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
-    {GPT, "rotary_pct", "0"},
-    {GPT, "partial_rotary_factor", "0"},
-    {GPT, "scale_attn_weights", "true"},
-    {GPT, "scale_attn_by_inverse_layer_idx", "false"},
-    {GPT, "reorder_and_upcast_attn", "false"},
-    {GPT, "position_embedding_type", "\"absolute\""},
-    {GPT, "bias", "true"},
-    {GPT, "use_bias", "true"},
-    {GPT, "qkv_bias", "true"},
-    {GPT, "attention_bias", "true"},
-    {GPT, "attention_out_bias", "true"},
-    {GPT, "mlp_bias", "true"},
-    {GPT, "norm_bias", "true"},
-    {GPT, "layer_norm_bias", "true"},
-    {GPT, "norm_type", "\"layernorm\"|\"layer_norm\""},
-    {GPT, "hidden_act", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
-    {GPT, "hidden_activation", "\"gelu_new\"|\"gelu_pytorch_tanh\""},
-    {LLAMA, "hidden_act", "\"silu\"|\"swish\""},
-    {LLAMA, "hidden_activation", "\"silu\"|\"swish\""},
-    {LLAMA, "activation_function", "\"silu\"|\"swish\""},
-    {LLAMA, "norm_type", "\"rmsnorm\"|\"rms_norm\""},
-    {LLAMA, "no_bias", "true"},
-    {LLAMA, "use_rms_norm", "true"},
-    {LLAMA, "use_glu", "true"},
-    {LLAMA, "gated_mlp", "true"},
-    {LLAMA, "use_gated_mlp", "true"},
-    {LLAMA, "use_rope", "true"},
-    {LLAMA, "use_rotary_embedding", "true"},
-    {LLAMA, "rope_pct", "1"},
-    {LLAMA, "attention_bias", "false"},
-    {LLAMA, "mlp_bias", "false"},
-    {LLAMA, "partial_rotary_factor", "1"},
-    {LLAMA, "rotary_pct", "1"},
-    {LLAMA, "position_embedding_type", "\"rope\""},
-    {MLP, "hidden_act", "\"relu\""},
-    {MLP, "bias", "true"},
-    {BOTH, "is_causal", "true"},
-    {BOTH, "causal", "true"},
-    {BOTH, "pre_norm", "true"},
-    {BOTH, "do_layer_norm_before", "true"},
-    {BOTH, "normalize_before", "true"},
-    {BOTH, "use_final_norm", "true"},
-    {BOTH, "elementwise_affine", "true"},
-    {BOTH, "norm_elementwise_affine", "true"},
-    {BOTH, "layer_norm_elementwise_affine", "true"},
-    {BOTH, "is_encoder_decoder", "false"},
-    {BOTH, "tie_encoder_decoder", "false"},
-    {BOTH, "auto_map", "null"},
+/* Keys that are legal only with these values, in JSON, | between; "null": with none. */
+static const struct { int kinds; const char *legal, *list; } neutral[] = {
+    {GPT, "true", " scale_attn_weights bias use_bias qkv_bias attention_bias attention_out_bias "
+                  "mlp_bias norm_bias layer_norm_bias "},
+    {GPT, "false", " scale_attn_by_inverse_layer_idx reorder_and_upcast_attn "},
+    {GPT, "0", " rotary_pct partial_rotary_factor "},
+    {GPT, "\"absolute\"", " position_embedding_type "},
+    {GPT, "\"layernorm\"|\"layer_norm\"", " norm_type "},
+    {GPT, "\"gelu_new\"|\"gelu_pytorch_tanh\"",
+     " activation_function hidden_act hidden_activation "},
+    {LLAMA, "true", " no_bias use_rms_norm use_glu gated_mlp use_gated_mlp use_rope "
+                    "use_rotary_embedding "},
+    {LLAMA, "false", " attention_bias mlp_bias "},
+    {LLAMA, "1", " rope_pct partial_rotary_factor rotary_pct "},
+    {LLAMA, "\"rope\"", " position_embedding_type "},
+    {LLAMA, "\"rmsnorm\"|\"rms_norm\"", " norm_type "},
+    {LLAMA, "\"silu\"|\"swish\"", " hidden_act hidden_activation activation_function "},
+    {MLP, "\"relu\"", " hidden_act "},
+    {MLP, "true", " bias "},
+    {BOTH, "true", " is_causal causal pre_norm do_layer_norm_before normalize_before "
+                   "use_final_norm elementwise_affine norm_elementwise_affine "
+                   "layer_norm_elementwise_affine "},
+    {BOTH, "false", " is_encoder_decoder tie_encoder_decoder "},
+    {BOTH, "null", " auto_map "},
 };
 
 /* What tells of the model's numbers in the name of a key, beyond the tables. */
@@ -102,21 +62,22 @@ static const char harmless_stems[] =
 
 /* Names, sizes and types; how the model is trained, run, or asked for text. */
 static const char harmless[] =
-    " architectures transformers_version torch_dtype dtype use_cache bos_token_id pad_token_id "
-    "sep_token_id decoder_start_token_id task_specific_params return_dict output_hidden_states "
-    "output_attentions id2label label2id num_labels problem_type finetuning_task prefix "
-    "tokenizer_class torchscript use_bfloat16 chunk_size_feed_forward is_decoder tf_legacy_loss "
-    "max_length min_length do_sample early_stopping num_beams num_beam_groups diversity_penalty "
-    "temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
-    "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences output_scores "
-    "return_dict_in_generate forced_bos_token_id forced_eos_token_id remove_invalid_values "
-    "exponential_decay_length_penalty suppress_tokens begin_suppress_tokens attn_implementation "
-    "gradient_checkpointing pretraining_tp n_ctx summary_type summary_use_proj summary_activation "
-    "summary_proj_to_labels summary_first_dropout max_window_layers max_sequence_length "
-    "model_max_length unk_token_id unsloth_version unsloth_fixed name_or_path output_past "
-    "use_return_dict output_router_logits num_logits_to_keep n_positions max_seq_len "
-    "max_position max_seq_length seq_length attention_softmax_in_fp32 residual_in_fp32 "
-    "scale_attention_softmax_in_fp32 transformers.js_config ";
+    " architectures model_type transformers_version torch_dtype dtype use_cache bos_token_id "
+    "pad_token_id sep_token_id decoder_start_token_id task_specific_params return_dict "
+    "output_hidden_states output_attentions id2label label2id num_labels problem_type "
+    "finetuning_task prefix tokenizer_class torchscript use_bfloat16 chunk_size_feed_forward "
+    "is_decoder tf_legacy_loss max_length min_length do_sample early_stopping num_beams "
+    "num_beam_groups diversity_penalty temperature top_k top_p typical_p repetition_penalty "
+    "length_penalty no_repeat_ngram_size encoder_no_repeat_ngram_size bad_words_ids "
+    "num_return_sequences output_scores return_dict_in_generate forced_bos_token_id "
+    "forced_eos_token_id remove_invalid_values exponential_decay_length_penalty suppress_tokens "
+    "begin_suppress_tokens attn_implementation gradient_checkpointing pretraining_tp n_ctx "
+    "summary_type summary_use_proj summary_activation summary_proj_to_labels "
+    "summary_first_dropout max_window_layers max_sequence_length model_max_length unk_token_id "
+    "unsloth_version unsloth_fixed name_or_path output_past use_return_dict output_router_logits "
+    "num_logits_to_keep n_positions max_seq_len max_position max_seq_length seq_length "
+    "attention_softmax_in_fp32 residual_in_fp32 scale_attention_softmax_in_fp32 "
+    "transformers.js_config ";
 
 static bool in_list(const char *list, const char *key)
 {
@@ -184,13 +145,13 @@ enum hf_key hf_key_judge(enum model_kind kind, const cJSON *member, const char *
 {
     *legal = NULL;
     for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {
-        if (!(neutral[i].kinds & 1 << kind) || strcmp(neutral[i].key, member->string) != 0)
+        if (!(neutral[i].kinds & 1 << kind) || !in_list(neutral[i].list, member->string))
             continue;
         *legal = neutral[i].legal;
         return cJSON_IsNull(member) || is_one_of(member, *legal) ? HF_KEY_PASS : HF_KEY_REFUSE;
     }
     if (member->string[0] == '_' || in_list(harmless, member->string) ||
-        in_list(read_keys[kind], member->string) || cJSON_IsNull(member))
+        cJSON_IsNull(member))
         return HF_KEY_PASS;
     if (!tells(member->string))
         return HF_KEY_UNKNOWN;

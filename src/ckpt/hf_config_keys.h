@@ -10,7 +10,7 @@
 #include <cjson/cJSON.h>
 
 enum hf_key {
-    HF_KEY_PASS,    /* read elsewhere, without effect on the numbers, or with plait's value */
+    HF_KEY_PASS,    /* without effect on the numbers, or with plait's value */
     HF_KEY_REFUSE,  /* changes what the model computes */
     HF_KEY_UNKNOWN, /* nothing is known of it */
 };

@@ -13,11 +13,12 @@
  * GPT2LMHeadModel saves its body under "transformer." and, when the head is tied, no head at all;
  * an untied head is "lm_head.weight" beside the body. These names load into both GPT2LMHeadModel
  * and GPT2Model. The published gpt2 files come from the bare GPT2Model and lack the prefix, which
- * hf_find allows for.
+ * weights.c allows for.
  */
 #include "ckpt/ckpt.h"
 
 #include "base/mem.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -132,147 +133,39 @@ void hf_place(const struct model *a, const struct model_param *p, struct hf_plac
     *out = h;
 }
 
-/* "(768, 2304)" of a shape. */
-static const char *shape_text(int nd, const int64_t *shape, char buf[96])
-{
-    size_t used = (size_t)snprintf(buf, 96, "(");
-    for (int i = 0; i < nd; i++)
-        used +=
-            (size_t)snprintf(buf + used, 96 - used, "%s%lld", i ? ", " : "", (long long)shape[i]);
-    snprintf(buf + used, 96 - used, ")");
-    return buf;
-}
-
-/* By either name. */
-static struct hf_tensor lookup(const struct hf_weights *w, const struct hf_place *place)
-{
-    struct hf_tensor t = hf_weights_find(w, place->tensor);
-    const char *dot = strchr(place->tensor, '.');
-    size_t n = dot ? (size_t)(dot + 1 - place->tensor) : 0;
-    bool prefix = (n == 12 && memcmp(place->tensor, "transformer.", n) == 0) ||
-                  (n == 6 && memcmp(place->tensor, "model.", n) == 0);
-    return t.entry || !prefix ? t : hf_weights_find(w, place->tensor + n);
-}
-
-static struct hf_tensor lookup_role(const struct hf_weights *w, const struct model *a,
-                                    const struct model_param *p)
-{
-    struct hf_place at;
-    hf_place(a, p, &at);
-    return lookup(w, &at);
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
-/* What a model of this kind makes itself and some versions of transformers saved. */
-static bool is_made(const struct model *a, const char *name)
-{
-    if (a->kind == MODEL_GPT)
-        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
-    return ends_with(name, ".rotary_emb.inv_freq");
-}
-
-/* A tied model's output matrix has to be its embedding. */
-static enum err check_tied(const struct hf_weights *w, const struct model *a,
-                           struct hf_tensor head)
-{
-    struct hf_tensor tokens = lookup_role(
-        w, a, &(struct model_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1});
-    if (!tokens.entry)
-        return ERR_OK;
-    int64_t bytes = tokens.entry->end - tokens.entry->begin;
-    bool same = head.entry->type == tokens.entry->type &&
-                head.entry->end - head.entry->begin == bytes;
-    if (!same || memcmp(head.file->data + head.entry->begin,
-                        tokens.file->data + tokens.entry->begin, (size_t)bytes) != 0)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s of %s is not the embedding, which model.tied true would use in its place; "
-             "set model.tied=false", head.entry->name, head.file->path);
-    return ERR_OK;
-}
-
-/* Marks the tensors that the model reads: used[i][j] for entry j of file i. */
-static enum err mark_used(const struct hf_weights *w, const struct model *a, bool *const *used)
+enum err hf_entries(const struct model *a, enum safet_type type, struct safet_entry **out, int *n)
 {
     struct model_param *param;
-    int n;
-    TRY(model_param_list(a, &param, &n));
-    for (int i = 0; i < n; i++) {
-        struct hf_tensor t = lookup_role(w, a, &param[i]);
-        if (t.entry)
-            used[t.file - w->file][t.entry - t.file->entry] = true;
+    struct safet_entry *entry = NULL;
+    int params, made = 0;
+    TRY(model_param_list(a, &param, &params));
+    enum err err = mem_new(params, sizeof *entry, "the list of weights", &entry);
+    for (int i = 0; i < params && err == ERR_OK; i++) {
+        struct hf_place at;
+        hf_place(a, &param[i], &at);
+        if (made > 0 && strcmp(entry[made - 1].name, at.tensor) == 0)
+            continue;
+        struct safet_entry *e = &entry[made++];
+        *e = (struct safet_entry){.type = type, .nd = at.nd, .shape = {at.shape[0], at.shape[1]}};
+        memcpy(e->name, at.tensor, sizeof at.tensor);
     }
     mem_free(param);
-    return ERR_OK;
-}
-
-static enum err check_unused(const struct hf_weights *w, const struct model *a, bool *const *used)
-{
-    TRY(mark_used(w, a, used));
-    for (int i = 0; i < w->files; i++)
-        for (int j = 0; j < w->file[i].n; j++) {
-            struct hf_tensor t = {&w->file[i], &w->file[i].entry[j]};
-            if (used[i][j] || is_made(a, t.entry->name))
-                continue;
-            if (a->tied && strcmp(t.entry->name, "lm_head.weight") == 0)
-                TRY(check_tied(w, a, t));
-            else
-                FAIL(ERR_CHECKPOINT,
-                     "ckpt: %s has tensor %s, which the model, of %lld layers, would not read; "
-                     "use weights of this model, or set model.* to those of the weights",
-                     t.file->path, t.entry->name, (long long)a->layers);
-        }
-    return ERR_OK;
-}
-
-enum err hf_check_rest(const struct hf_weights *w, const struct model *a)
-{
-    bool **used, *all;
-    int64_t n = 0, at = 0;
-    for (int i = 0; i < w->files; i++)
-        n += w->file[i].n;
-    TRY(mem_new(n, sizeof *all, "the tensors that are read", &all));
-    enum err err = mem_new(w->files, sizeof *used, "the tensors that are read", &used);
-    if (err == ERR_OK) {
-        for (int i = 0; i < w->files; at += w->file[i++].n)
-            used[i] = all + at;
-        err = check_unused(w, a, used);
-        mem_free(used);
-    }
-    mem_free(all);
+    *out = entry;
+    *n = made;
     return err;
 }
 
-enum err hf_find(const struct hf_weights *w, const struct hf_place *place, struct hf_tensor *out)
+enum err hf_sorted_entries(const struct model *a, struct safet_entry **out, int *n)
 {
-    struct hf_tensor t = lookup(w, place);
-    const struct safet_entry *e = t.entry;
-    char want[96], found[96];
-    int n = 0;
-    for (int i = 0; i < w->files; i++)
-        n += w->file[i].n;
-    if (!e)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s has no tensor %s among its %d; use weights of this "
-             "model, or set model.* to those of the weights",
-             w->file[0].path, place->tensor, n);
-    bool same = e->nd == place->nd;
-    for (int i = 0; i < place->nd && same; i++)
-        same = e->shape[i] == place->shape[i];
-    if (!same)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: tensor %s of %s has shape %s, the model has %s; use weights of "
-             "this model, or set model.* to those of the weights",
-             e->name, t.file->path, shape_text(e->nd, e->shape, found),
-             shape_text(place->nd, place->shape, want));
-    if (e->type > SAFET_BF16)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: tensor %s of %s is of dtype %s; weights are F64, F32, F16 or BF16", e->name,
-             t.file->path, safet_type_name(e->type));
-    *out = t;
+    TRY(hf_entries(a, SAFET_F32, out, n));
+    safet_sort(*out, *n);
     return ERR_OK;
+}
+
+void hf_notes(const char *tokenizer, uint64_t hash, struct hf_notes *out)
+{
+    *out = (struct hf_notes){.word = {HF_TOKENIZER, tokenizer}};
+    snprintf(out->hash, sizeof out->hash, "%016" PRIx64, hash);
+    if (hash)
+        out->word[2] = HF_TOKENIZER_HASH, out->word[3] = out->hash;
 }

@@ -39,21 +39,6 @@ static enum err bad(const struct index *x, const char *why)
 
 /* ---- the index ---- */
 
-/* A JSON string without control characters into out. */
-static bool take(struct ckpt_json_text t, char out[NAME_MAX_BYTES])
-{
-    cJSON *v = t.n < 8 * NAME_MAX_BYTES ? ckpt_json_parse(t) : NULL;
-    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
-    size_t n = s ? strlen(s) : 0;
-    bool fits = n > 0 && n < NAME_MAX_BYTES;
-    for (size_t i = 0; fits && i < n; i++)
-        fits = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
-    if (fits)
-        memcpy(out, s, n + 1);
-    cJSON_Delete(v);
-    return fits;
-}
-
 /* claim NULL: only count into *n. */
 static enum err read_map(const struct index *x, struct ckpt_json_text map, struct claim *claim,
                          int *n)
@@ -65,9 +50,11 @@ static enum err read_map(const struct index *x, struct ckpt_json_text map, struc
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
         if (count == SAFET_TENSORS_MAX)
             return bad(x, "has a weight_map of more tensors than a file can hold");
-        if (claim && !take(key, claim[count].tensor))
+        if (claim && !(ckpt_json_word(key, claim[count].tensor, NAME_MAX_BYTES) &&
+                       claim[count].tensor[0]))
             return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
-        if (claim && !take(value, claim[count].shard))
+        if (claim && !(ckpt_json_word(value, claim[count].shard, NAME_MAX_BYTES) &&
+                       claim[count].shard[0]))
             return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
         count++;
     }
@@ -87,11 +74,6 @@ static enum err read_metadata(struct index *x, struct ckpt_json_text value)
     return good ? ERR_OK : bad(x, "has a metadata whose total_size is no count of bytes");
 }
 
-static bool is_key(struct ckpt_json_text t, const char *name)
-{
-    return t.n == (int64_t)strlen(name) + 2 && memcmp(t.s + 1, name, strlen(name)) == 0;
-}
-
 static enum err read_index(struct index *x, const struct fs_map *m)
 {
     struct ckpt_json_text all, key, value, map = {0};
@@ -102,13 +84,13 @@ static enum err read_index(struct index *x, const struct fs_map *m)
     TRY(ckpt_json_text(x->path, m, &all));
     struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = INDEX_DEPTH};
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        if (is_key(key, "weight_map") && map.s)
+        if (ckpt_json_is(key, "weight_map") && map.s)
             return bad(x, "has weight_map twice");
-        if (is_key(key, "weight_map"))
+        if (ckpt_json_is(key, "weight_map"))
             map = value;
-        else if (is_key(key, "metadata") && metadata++)
+        else if (ckpt_json_is(key, "metadata") && metadata++)
             return bad(x, "has metadata twice");
-        else if (is_key(key, "metadata"))
+        else if (ckpt_json_is(key, "metadata"))
             TRY(read_metadata(x, value));
     }
     if (step == CKPT_JSON_BAD)
@@ -265,7 +247,7 @@ struct hf_tensor hf_weights_find(const struct hf_weights *w, const char *name)
 {
     struct hf_tensor t = {0};
     for (int i = 0; i < w->files && !t.entry; i++)
-        t = (struct hf_tensor){&w->file[i], safet_find(&w->file[i], name)};
+        t = (struct hf_tensor){&w->file[i], safet_find(w->file[i].entry, w->file[i].n, name)};
     return t;
 }
 

@@ -21,6 +21,7 @@
 #include <string.h>
 
 enum { LENGTH_BYTES = 8, ENTRY_DEPTH = 2 };
+static const char metadata[] = "__metadata__";
 
 static const struct { const char *name; int64_t bytes; } types[SAFET_TYPES] = {
     [SAFET_F64] = {"F64", 8},         [SAFET_F32] = {"F32", 4},   [SAFET_F16] = {"F16", 2},
@@ -60,23 +61,15 @@ static enum err bad_entry(const struct safet_file *f, const struct safet_entry *
 static enum err read_name(const struct safet_file *f, struct ckpt_json_text key, int64_t at,
                           char name[128])
 {
-    const char *why = NULL;
+    if (ckpt_json_word(key, name, 128) && name[0])
+        return ERR_OK;
     cJSON *v = ckpt_json_parse(key);
-    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
-    size_t n = s ? strlen(s) : 0;
-    if (!s)
-        why = "a name that is not JSON";
-    else if (n == 0)
-        why = "an empty name";
-    else if (n >= 128)
-        why = "a name longer than 127 bytes";
-    for (size_t i = 0; !why && i < n; i++)
-        if ((unsigned char)s[i] < 0x20 || s[i] == 0x7f)
-            why = "a control character in a name";
-    if (!why)
-        memcpy(name, s, n + 1);
+    const char *why = !cJSON_IsString(v)            ? "a name that is not JSON"
+                      : !v->valuestring[0]          ? "an empty name"
+                      : strlen(v->valuestring) > 127 ? "a name longer than 127 bytes"
+                                                    : "a control character in a name";
     cJSON_Delete(v);
-    return why ? bad_header(f, at, why) : ERR_OK;
+    return bad_header(f, at, why);
 }
 
 static enum err read_type(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
@@ -219,44 +212,22 @@ static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text
     return step == CKPT_JSON_END ? ERR_OK : bad_header(f, at + w.at, w.why);
 }
 
-static bool is_metadata(struct ckpt_json_text key)
-{
-    static const char name[] = "\"__metadata__\"";
-    return key.n == (int64_t)sizeof name - 1 && memcmp(key.s, name, sizeof name - 1) == 0;
-}
-
-/* The string at `text` into out. */
-static enum err read_note(const struct safet_file *f, const char *key, struct ckpt_json_text text,
-                          char out[SAFET_NOTE])
-{
-    cJSON *v = text.n < 8 * SAFET_NOTE ? ckpt_json_parse(text) : NULL;
-    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
-    size_t n = s ? strlen(s) : SAFET_NOTE;
-    bool clean = n < SAFET_NOTE;
-    for (size_t i = 0; clean && i < n; i++)
-        clean = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
-    if (clean)
-        memcpy(out, s, n + 1);
-    cJSON_Delete(v);
-    if (!clean)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: __metadata__ of %s has a %s that is longer than %d bytes or no plain text; "
-             "the file is damaged or not plait's", f->path, key, SAFET_NOTE - 1);
-    return ERR_OK;
-}
-
 enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_NOTE])
 {
     struct ckpt_json w = {.s = f->header, .n = f->header_bytes, .depth_max = ENTRY_DEPTH}, m = {0};
     struct ckpt_json_text name, value;
-    size_t length = strlen(key);
     out[0] = '\0';
     while (ckpt_json_next(&w, &name, &value) == CKPT_JSON_MEMBER && !m.s)
-        if (is_metadata(name))
+        if (ckpt_json_is(name, metadata))
             m = (struct ckpt_json){.s = value.s, .n = value.n, .depth_max = 1};
     while (m.s && ckpt_json_next(&m, &name, &value) == CKPT_JSON_MEMBER)
-        if (name.n == (int64_t)length + 2 && memcmp(name.s + 1, key, length) == 0)
-            return read_note(f, key, value, out);
+        if (ckpt_json_is(name, key)) {
+            if (ckpt_json_word(value, out, SAFET_NOTE))
+                return ERR_OK;
+            FAIL(ERR_CHECKPOINT,
+                 "ckpt: __metadata__ of %s has a %s that is longer than %d bytes or no plain text; "
+                 "the file is damaged or not plait's", f->path, key, SAFET_NOTE - 1);
+        }
     return ERR_OK;
 }
 
@@ -266,12 +237,12 @@ static enum err walk(const struct safet_file *f, struct ckpt_json_text header,
 {
     struct ckpt_json w = {.s = header.s, .n = header.n, .depth_max = ENTRY_DEPTH};
     struct ckpt_json_text key, value;
-    int count = 0, metadata = 0;
+    int count = 0, notes = 0;
     enum ckpt_json_step step;
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
         int64_t at = LENGTH_BYTES + (key.s - header.s);
-        if (is_metadata(key)) {
-            if (metadata++)
+        if (ckpt_json_is(key, metadata)) {
+            if (notes++)
                 return bad_header(f, at, "__metadata__ twice");
             if (!entry)
                 TRY(check_metadata(f, value, LENGTH_BYTES + (value.s - header.s)));
@@ -300,9 +271,10 @@ static int by_offset(const void *pa, const void *pb)
     return (a->end > b->end) - (a->end < b->end); /* empty tensors before the one at their place */
 }
 
+/* An entry begins with its name. */
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct safet_entry *)a)->name, ((const struct safet_entry *)b)->name);
+    return strcmp(a, b);
 }
 
 /* Do the tensors cover the data, each byte once? Leaves the entries sorted by name. */
@@ -325,7 +297,7 @@ static enum err check_cover(struct safet_file *f)
              "ckpt: the tensors of %s end at byte %lld, its data at byte %lld; "
              "the file is cut, grown or damaged, copy it again",
              f->path, (long long)at, (long long)f->bytes);
-    qsort(f->entry, (size_t)f->n, sizeof *f->entry, by_name);
+    safet_sort(f->entry, f->n);
     for (int i = 1; i < f->n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
             FAIL(ERR_CHECKPOINT, "ckpt: %s has two tensors named %s; the file is damaged", f->path,
@@ -379,60 +351,51 @@ static enum err read_file(struct safet_file *f, const uint8_t *p, int64_t size)
     return check_cover(f);
 }
 
-static enum err set_path(struct safet_file *f, const char *path)
-{
-    if (strlen(path) >= sizeof f->path)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: the path of the weights has %zu bytes, at most %zu are taken; use a shorter "
-             "path",
-             strlen(path), sizeof f->path - 1);
-    memcpy(f->path, path, strlen(path));
-    return ERR_OK;
-}
-
 enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size)
 {
     struct safet_file made = {0};
-    enum err err;
-    TRY(set_path(&made, name));
-    TRY_OR(out_file, read_file(&made, p, size));
-    *f = made;
-    return ERR_OK;
-out_file:
-    safet_close(&made);
+    if (strlen(name) >= sizeof made.path)
+        FAIL(ERR_CHECKPOINT, "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
+                             "use a shorter path", strlen(name), sizeof made.path - 1);
+    memcpy(made.path, name, strlen(name));
+    enum err err = read_file(&made, p, size);
+    if (err == ERR_OK)
+        *f = made;
+    else
+        safet_close(&made);
     return err;
 }
 
-/* *made has its map. */
-static enum err open_map(struct safet_file *made, struct safet_file *out)
+static enum err open_map(struct safet_file *f, const char *path, struct fs_map *m)
 {
-    enum err err;
-    TRY_OR(out_file, read_file(made, made->map.data, made->map.size));
-    *out = *made;
-    return ERR_OK;
-out_file:
-    safet_close(made);
+    enum err err = safet_open_bytes(f, path, m->data, m->size);
+    if (err == ERR_OK)
+        f->map = *m;
+    else
+        fs_map_close(m);
     return err;
 }
 
 enum err safet_open(struct safet_file *f, const char *path)
 {
-    struct safet_file made = {0};
-    TRY(set_path(&made, path));
-    TRY(fs_map_open(&made.map, path, ERR_CHECKPOINT));
-    return open_map(&made, f);
+    struct fs_map m;
+    TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
+    return open_map(f, path, &m);
 }
 
 enum err safet_open_in(struct safet_file *f, const char *dir, const char *name)
 {
-    struct safet_file made = {0};
+    struct fs_map m;
     char *path;
-    TRY(fs_join(dir, name, &path));
-    enum err err = set_path(&made, path);
-    mem_free(path);
-    TRY(err);
-    TRY(fs_map_open_in(&made.map, dir, name, ERR_CHECKPOINT));
-    return open_map(&made, f);
+    TRY(fs_map_open_in(&m, dir, name, ERR_CHECKPOINT));
+    enum err err = fs_join(dir, name, &path);
+    if (err == ERR_OK) {
+        err = open_map(f, path, &m);
+        mem_free(path);
+    } else {
+        fs_map_close(&m);
+    }
+    return err;
 }
 
 void safet_close(struct safet_file *f)
@@ -442,17 +405,12 @@ void safet_close(struct safet_file *f)
     *f = (struct safet_file){0};
 }
 
-const struct safet_entry *safet_find(const struct safet_file *f, const char *name)
+const struct safet_entry *safet_find(const struct safet_entry *e, int n, const char *name)
 {
-    int low = 0, high = f->n;
-    while (low < high) {
-        int mid = low + (high - low) / 2, order = strcmp(name, f->entry[mid].name);
-        if (order == 0)
-            return &f->entry[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
+    return n > 0 ? bsearch(name, e, (size_t)n, sizeof *e, by_name) : NULL;
+}
+
+void safet_sort(struct safet_entry *e, int n)
+{
+    qsort(e, (size_t)n, sizeof *e, by_name);
 }

@@ -132,26 +132,28 @@ static enum err write_header(struct safet_writer *w, struct safet_entry *e, int 
     return err;
 }
 
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                      const char *const *notes)
+static enum err create(struct safet_writer *w,
+                       enum err (*begin)(struct fs_file *f, const char *path), const char *path,
+                       struct safet_entry *e, int n, const char *const *notes)
 {
     *w = (struct safet_writer){.file.fd = -1}; /* so that safet_abandon has nothing to do */
-    TRY(fs_create(&w->file, path));
+    TRY(begin(&w->file, path));
     enum err err = write_header(w, e, n, notes);
     if (err != ERR_OK)
         safet_abandon(w);
     return err;
 }
 
+enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
+                      const char *const *notes)
+{
+    return create(w, fs_create, path, e, n, notes);
+}
+
 enum err safet_create_new(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
                           const char *const *notes)
 {
-    *w = (struct safet_writer){.file.fd = -1};
-    TRY(fs_create_new(&w->file, path));
-    enum err err = write_header(w, e, n, notes);
-    if (err != ERR_OK)
-        safet_abandon(w);
-    return err;
+    return create(w, fs_create_new, path, e, n, notes);
 }
 
 enum err safet_keep_room(struct safet_writer *w)

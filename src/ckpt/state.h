@@ -139,10 +139,10 @@ enum err state_index_validated(const char *dir, double loss);
 
 /* ---- reading ---- */
 
-struct state_tensor { char name[128]; int nd; int64_t shape[2]; };
 struct state_index {
     struct state_head head;      /* texts owned */
-    struct state_tensor *tensor; /* owned; [tensors], by name: those of head.model */
+    uint64_t digest;             /* of what it says there, but for valid_loss */
+    struct safet_entry *tensor;  /* owned; [tensors], by name: those of head.model */
     int tensors;
     char *dir;                   /* owned */
     char *path;                  /* owned; of index.json, for messages */
@@ -158,8 +158,6 @@ void state_index_close(struct state_index *x); /* idempotent, also of one that i
 /* Of all that it says but valid_loss, which may come later: of the scalars and of the data, their
  * hashes among that. Of another checkpoint it is another. */
 uint64_t state_index_digest(const struct state_index *x);
-/* By name, or NULL. */
-const struct state_tensor *state_index_find(const struct state_index *x, const char *name);
 
 /* What is read: a box of a tensor. */
 struct state_want {

@@ -47,6 +47,15 @@ int64_t state_box_elements(const struct state_box *b)
     return b->n[0] * b->n[1];
 }
 
+bool state_meet(const struct state_box *a, const struct state_box *b, struct state_box *out)
+{
+    for (int i = 0; i < 2; i++) {
+        out->at[i] = num_max(a->at[i], b->at[i]);
+        out->n[i] = num_min(a->at[i] + a->n[i], b->at[i] + b->n[i]) - out->at[i];
+    }
+    return out->n[0] > 0 && out->n[1] > 0;
+}
+
 const char *state_chunk_fault(const struct state_chunk *c)
 {
     int64_t all;

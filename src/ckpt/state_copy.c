@@ -34,28 +34,20 @@ enum { SQUARE = 8, LINE = 16 };
     default: err_bug(__FILE__, __LINE__, "a type that is not read");                               \
     }
 
-/* Both lie along rows. */
+/* Any two; a loop of its own for what lies along rows, which compilers make wide. */
 static void convert(const struct state_span *a, const struct state_span *b, const int64_t n[2])
 {
-    int64_t tr = a->step[0], fs = b->step[0];
+    int64_t tr = a->step[0], fr = b->step[0], fc = b->step[1];
     uint8_t *to = a->p;
     const uint8_t *from = b->p;
-    if (a->type == SAFET_F64)
-        COPY_TO(double, r * fs + c)
+    if (a->type == SAFET_F64 && fc == 1)
+        COPY_TO(double, r * fr + c)
+    else if (a->type == SAFET_F64)
+        COPY_TO(double, r * fr + c * fc)
+    else if (fc == 1)
+        COPY_TO(float, r * fr + c)
     else
-        COPY_TO(float, r * fs + c)
-}
-
-/* b lies along columns. */
-static void turn_square(const struct state_span *a, const struct state_span *b, const int64_t n[2])
-{
-    int64_t tr = a->step[0], fs = b->step[1];
-    uint8_t *to = a->p;
-    const uint8_t *from = b->p;
-    if (a->type == SAFET_F64)
-        COPY_TO(double, r + c * fs)
-    else
-        COPY_TO(float, r + c * fs)
+        COPY_TO(float, r * fr + c * fc)
 }
 
 /* The span from element (r, c) on. */
@@ -72,7 +64,7 @@ static void turn(const struct state_span *a, const struct state_span *b, const i
         for (int64_t c = 0; c < n[1]; c += SQUARE) {
             struct state_span to = behind(a, r, c), from = behind(b, r, c);
             int64_t size[2] = {num_min(SQUARE, n[0] - r), num_min(SQUARE, n[1] - c)};
-            turn_square(&to, &from, size);
+            convert(&to, &from, size);
         }
 }
 
@@ -117,19 +109,13 @@ static void copy_rows(const struct state_span *to, const struct state_span *from
                (size_t)(cols * size));
 }
 
-/* The same copy with rows and columns called the other way round. */
-static struct state_span swapped(const struct state_span *s)
-{
-    return (struct state_span){s->p, s->type, {s->step[1], s->step[0]}};
-}
-
 void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2])
 {
     struct state_span a = *to, b = *from;
     int64_t size[2] = {n[0], n[1]};
-    if (a.step[1] != 1) {
-        a = swapped(to);
-        b = swapped(from);
+    if (a.step[1] != 1) { /* the same with rows and columns called the other way round */
+        a = (struct state_span){to->p, to->type, {to->step[1], to->step[0]}};
+        b = (struct state_span){from->p, from->type, {from->step[1], from->step[0]}};
         size[0] = n[1];
         size[1] = n[0];
     }
@@ -142,4 +128,22 @@ void state_copy(const struct state_span *to, const struct state_span *from, cons
         turn_f32(&a, &b, size);
     else
         turn(&a, &b, size);
+}
+
+void state_take(const struct state_want *w, enum safet_type type, void *out,
+                const struct state_part *from, const struct state_box *rows)
+{
+    const struct state_box *b = &w->box, *have = &from->box;
+    struct state_box both;
+    if (!state_meet(rows, b, &both))
+        return;
+    int64_t skip = (both.at[0] - have->at[0]) * have->n[1] + both.at[1] - have->at[1];
+    int64_t r = both.at[0] - b->at[0], c = both.at[1] - b->at[1];
+    struct state_span to = {out, type, {b->n[1], 1}};
+    struct state_span source = {(uint8_t *)(uintptr_t)from->data, from->type, {have->n[1], 1}};
+    if (w->transposed)
+        to.step[0] = 1, to.step[1] = b->n[0];
+    to = behind(&to, r, c);
+    source.p += skip * safet_type_size(from->type);
+    state_copy(&to, &source, both.n);
 }

@@ -111,20 +111,14 @@ static void add_value(const struct field *f, const void *p, struct text *out)
     }
 }
 
-/* Of a model that has none they are left out. */
-static bool is_there(const struct field *f, const void *from)
-{
-    const char *p = (const char *)from + f->at;
-    return f->form != WIDTHS || *(const int64_t *)(const void *)p > 0;
-}
-
 static void add_fields(const struct field *f, int n, const void *from, struct text *out)
 {
     for (int i = 0; i < n; i++) {
-        if (!is_there(&f[i], from))
+        const void *p = (const char *)from + f[i].at;
+        if (f[i].form == WIDTHS && *(const int64_t *)p == 0)
             continue;
         text_add(out, "%s\"%s\":", i ? "," : "{", f[i].key);
-        add_value(&f[i], (const char *)from + f[i].at, out);
+        add_value(&f[i], p, out);
     }
     text_add(out, "}");
 }
@@ -137,34 +131,35 @@ void state_head_add(const struct state_head *head, struct text *out)
     add_fields(model_field, MODEL_FIELDS, &head->model, out);
 }
 
-/* ---- digest ---- */
-
-static uint64_t digest_fields(const struct field *f, int n, const void *from, uint64_t sum)
-{
-    static const size_t size[] = {
-        [WHOLE] = sizeof(int64_t), [COUNT] = sizeof(int), [WIDE] = sizeof(uint64_t),
-        [HASH] = sizeof(uint64_t), [REAL] = sizeof(double), [MAYBE] = sizeof(double),
-        [FLAG] = sizeof(bool), [TYPE] = sizeof(enum safet_type), [KIND] = sizeof(enum model_kind),
-        [WIDTHS] = MODEL_WIDTHS * sizeof(int64_t)};
-    for (int i = 0; i < n; i++) {
-        const char *p = (const char *)from + f[i].at;
-        bool text = f[i].form == TEXT || f[i].form == WORD;
-        if (f[i].form == TEXT)
-            p = *(const char *const *)(const void *)p;
-        sum = XXH3_64bits_withSeed(p, text ? strlen(p) : size[f[i].form], sum);
-    }
-    return sum;
-}
-
-uint64_t state_head_digest(const struct state_head *head)
-{
-    struct state_head h = *head;
-    h.valid_loss = 0;
-    return digest_fields(model_field, MODEL_FIELDS, &h.model,
-                         digest_fields(head_field, STATE_FIELDS, &h, 0));
-}
-
 /* ---- reading ---- */
+
+enum err state_members(const char *path, struct ckpt_json_text object, const char *const *name,
+                       int n, int must, struct ckpt_json_text *out)
+{
+    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = STATE_DEPTH};
+    struct ckpt_json_text key, value;
+    enum ckpt_json_step step;
+    for (int i = 0; i < n; i++)
+        out[i] = (struct ckpt_json_text){NULL, 0};
+    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+        int i = 0;
+        while (i < n && !ckpt_json_is(key, name[i]))
+            i++;
+        if (i == n || out[i].s)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
+                                 "know; it is damaged or of a newer plait", path,
+                 (int)num_min(key.n, 66), key.s);
+        out[i] = value;
+    }
+    if (step == CKPT_JSON_BAD)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s; it is damaged or no index of a checkpoint", path,
+             w.why);
+    for (int i = 0; i < must; i++)
+        if (!out[i].s)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a "
+                                 "checkpoint", path, name[i]);
+    return ERR_OK;
+}
 
 static bool take_digits(struct ckpt_json_text t, uint64_t *out)
 {
@@ -205,33 +200,6 @@ bool state_take_hash(struct ckpt_json_text t, uint64_t *out)
     return true;
 }
 
-bool state_take_word(struct ckpt_json_text t, char *out, int64_t size)
-{
-    bool good = t.n >= 2 && t.s[0] == '"' && t.n < 8 * size;
-    if (good && !memchr(t.s, '\\', (size_t)t.n)) { /* as it is; the walk has looked at it */
-        good = t.n - 2 < size && !memchr(t.s, 0x7f, (size_t)t.n);
-        if (good)
-            memcpy(out, t.s + 1, (size_t)t.n - 2);
-        if (good)
-            out[t.n - 2] = '\0';
-        return good;
-    }
-    cJSON *v = good ? ckpt_json_parse(t) : NULL;
-    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
-    good = s && (int64_t)strlen(s) < size;
-    for (size_t i = 0; good && s[i]; i++)
-        good = (unsigned char)s[i] >= 0x20 && s[i] != 0x7f;
-    if (good)
-        memcpy(out, s, strlen(s) + 1);
-    cJSON_Delete(v);
-    return good;
-}
-
-bool state_is_key(struct ckpt_json_text t, const char *name)
-{
-    return t.n == (int64_t)strlen(name) + 2 && memcmp(t.s + 1, name, strlen(name)) == 0;
-}
-
 static bool take_real(struct ckpt_json_text t, double least, double *out)
 {
     char s[40];
@@ -250,7 +218,7 @@ static bool take_real(struct ckpt_json_text t, double least, double *out)
 static bool take_one(struct ckpt_json_text t, const char *const *word, int n, int *out)
 {
     char s[16];
-    bool good = state_take_word(t, s, sizeof s);
+    bool good = ckpt_json_word(t, s, sizeof s);
     int i = 0;
     while (good && i < n && strcmp(word[i], s) != 0)
         i++;
@@ -261,14 +229,12 @@ static bool take_one(struct ckpt_json_text t, const char *const *word, int n, in
 /* A text of the file, owned. *good: it is one. */
 static enum err take_text(struct ckpt_json_text t, const char **out, bool *good)
 {
-    cJSON *v = t.n < 6 * (int64_t)STATE_TEXT_MAX ? ckpt_json_parse(t) : NULL;
-    const char *s = v && cJSON_IsString(v) ? v->valuestring : NULL;
-    char *copy = NULL;
+    char *s = NULL;
+    if (t.n < 6 * (int64_t)STATE_TEXT_MAX)
+        TRY(ckpt_json_string(t, &s));
+    *out = s;
     *good = s && strlen(s) <= STATE_TEXT_MAX;
-    enum err err = *good ? mem_string(s, &copy) : ERR_OK;
-    *out = copy;
-    cJSON_Delete(v);
-    return err;
+    return ERR_OK;
 }
 
 static bool take_flag(struct ckpt_json_text t, bool *out)
@@ -282,7 +248,7 @@ static bool take_widths(struct ckpt_json_text t, int64_t *out)
 {
     char s[12 * MODEL_WIDTHS], *end = s;
     int n = 0;
-    if (!state_take_word(t, s, sizeof s))
+    if (!ckpt_json_word(t, s, sizeof s))
         return false;
     for (; n < MODEL_WIDTHS && *end >= '1' && *end <= '9'; n++) {
         out[n] = strtoll(end, &end, 10);
@@ -314,7 +280,7 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
     case HASH: *good = state_take_hash(t, p); break;
     case REAL: *good = take_real(t, 0, p); break;
     case MAYBE: *good = take_maybe(t, p); break;
-    case WORD: *good = state_take_word(t, p, f->most); break;
+    case WORD: *good = ckpt_json_word(t, p, f->most); break;
     case TEXT: return take_text(t, p, good);
     case FLAG: *good = take_flag(t, p); break;
     case TYPE:
@@ -340,43 +306,36 @@ static const char *const form_say[] = {
     [TYPE] = "F32 or F64", [KIND] = "gpt, llama or mlp",
     [WIDTHS] = "2 to 32 whole numbers above 0 with commas between"};
 
+/* *sum: goes on over what they say, but for valid_loss. */
 static enum err read_fields(const char *path, struct ckpt_json_text object, const struct field *f,
-                            int n, void *into)
+                            int n, void *into, uint64_t *sum)
 {
-    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = 1};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    uint32_t seen = 0;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        int i = 0;
-        bool good = false;
-        while (i < n && !state_is_key(key, f[i].key))
-            i++;
-        if (i == n || (seen & 1u << i))
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
-                                 "know; it is damaged or of a newer plait", path,
-                 (int)num_min(key.n, 66), key.s);
-        seen |= 1u << i;
-        TRY(take_value(&f[i], value, (char *)into + f[i].at, &good));
+    const char *key[STATE_FIELDS];
+    struct ckpt_json_text v[STATE_FIELDS];
+    int must = f[n - 1].form == WIDTHS ? n - 1 : n;
+    for (int i = 0; i < n; i++)
+        key[i] = f[i].key;
+    TRY(state_members(path, object, key, n, must, v));
+    for (int i = 0; i < n; i++) {
+        bool good = !v[i].s;
+        if (!good)
+            TRY(take_value(&f[i], v[i], (char *)into + f[i].at, &good));
         if (!good)
             FAIL(ERR_CHECKPOINT, "ckpt: %s has \"%s\": %.*s, which is not %s; it is damaged", path,
-                 f[i].key, (int)num_min(value.n, 40), value.s, form_say[f[i].form]);
+                 f[i].key, (int)num_min(v[i].n, 40), v[i].s, form_say[f[i].form]);
+        if (strcmp(f[i].key, "valid_loss") != 0)
+            *sum = XXH3_64bits_withSeed(v[i].s, (size_t)v[i].n, *sum);
     }
-    if (step == CKPT_JSON_BAD)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s in its scalars; it is damaged", path, w.why);
-    for (int i = 0; i < n; i++)
-        if (!(seen & 1u << i) && f[i].form != WIDTHS)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or of another plait", path,
-                 f[i].key);
     return ERR_OK;
 }
 
 enum err state_head_read(const char *path, struct ckpt_json_text state, struct ckpt_json_text model,
-                         struct state_head *head)
+                         struct state_head *head, uint64_t *digest)
 {
     struct err_kept kept;
-    TRY(read_fields(path, state, head_field, STATE_FIELDS, head));
-    TRY(read_fields(path, model, model_field, MODEL_FIELDS, &head->model));
+    *digest = 0;
+    TRY(read_fields(path, state, head_field, STATE_FIELDS, head, digest));
+    TRY(read_fields(path, model, model_field, MODEL_FIELDS, &head->model, digest));
     err_keep(&kept, model_check(&head->model));
     if (kept.code != ERR_OK)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has a model that cannot be: %s; it is damaged", path,

@@ -21,9 +21,9 @@
 static enum err make_text(const struct state_head *head, const char *const *shard, int n,
                           struct text *t)
 {
-    struct state_tensor *tensor;
+    struct safet_entry *tensor;
     int tensors;
-    TRY(state_model_tensors(&head->model, &tensor, &tensors));
+    TRY(hf_sorted_entries(&head->model, &tensor, &tensors));
     text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
     state_head_add(head, t);
     text_add(t, ",\n\"tensors\":{");
@@ -163,7 +163,7 @@ void state_index_close(struct state_index *x)
 
 uint64_t state_index_digest(const struct state_index *x)
 {
-    uint64_t sum = state_head_digest(&x->head);
+    uint64_t sum = x->digest;
     for (int i = 0; i < x->inner->pieces; i++) {
         const struct state_piece *p = &x->inner->piece[i];
         sum = XXH3_64bits_withSeed(&p->box, sizeof p->box, sum ^ (uint64_t)p->group);

@@ -2,10 +2,12 @@
  *
  * Reading an index, which may be hostile: a text in, a table of chunks out, or one clear error.
  *
- * It is walked member by member in memory of its own size (ckpt_json.h). Which tensors there have
+ * Its last member is a hash of all bytes before it, so a bit that the disk has turned is found
+ * wherever it is; who means harm makes that, too, so all rules come behind it. It is walked member
+ * by member in memory of its own size (ckpt_json.h). Which tensors there have
  * to be follows from the model, whose table is made only when the index names as many tensors, so
  * that a number cannot ask for memory. Sorts bring the chunks together by tensor and kind, where
- * each group has to tile its tensor (state_tile.c), and the files by name: none may be twice.
+ * each group has to tile its tensor, and the files by name: none may be twice.
  */
 #include "ckpt/state_local.h"
 
@@ -14,26 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
-enum { SHARD_MEMBERS = 4, DEPTH = 8 };
+enum { SHARD_MEMBERS = 4 };
 static const char *const member[STATE_MEMBERS] = {"format", "state", "model", "tensors", "shards",
                                                    "hash"};
 static const char *const shard_member[SHARD_MEMBERS] = {"file", "bytes", "hash", "chunks"};
-
-const struct state_tensor *state_index_find(const struct state_index *x, const char *name)
-{
-    int low = 0, high = x->tensors;
-    while (low < high) {
-        int mid = low + (high - low) / 2, order = strcmp(name, x->tensor[mid].name);
-        if (order == 0)
-            return &x->tensor[mid];
-        if (order < 0)
-            high = mid;
-        else
-            low = mid + 1;
-    }
-    return NULL;
-}
 
 static enum err bad(const struct state_index *x, const char *why)
 {
@@ -41,76 +29,51 @@ static enum err bad(const struct state_index *x, const char *why)
          why);
 }
 
-/* The n members of an object, each once and no other. */
-static enum err split(const struct state_index *x, struct ckpt_json_text object,
-                      const char *const *name, int n, struct ckpt_json_text *out)
+/* ---- the hash ---- */
+
+static void seal_of(const void *s, int64_t n, char out[STATE_SEAL + 1])
 {
-    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = DEPTH};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        int i = 0;
-        while (i < n && !state_is_key(key, name[i]))
-            i++;
-        if (i == n || out[i].s)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
-                                 "know; it is damaged or of a newer plait", x->path,
-                 (int)num_min(key.n, 66), key.s);
-        out[i] = value;
-    }
-    if (step == CKPT_JSON_BAD)
-        return bad(x, w.why);
-    for (int i = 0; i < n; i++)
-        if (!out[i].s)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has no \"%s\"; it is damaged or no index of a "
-                                 "checkpoint", x->path, name[i]);
-    return ERR_OK;
+    snprintf(out, STATE_SEAL + 1, ",\n\"hash\":\"%016" PRIx64 "\"}\n", XXH3_64bits(s, (size_t)n));
+}
+
+void state_seal(struct text *t)
+{
+    char seal[STATE_SEAL + 1];
+    if (t->err != ERR_OK)
+        return;
+    seal_of(t->s, t->len, seal);
+    text_add(t, "%s", seal);
+}
+
+static enum err check_seal(const char *path, const struct fs_map *m)
+{
+    char want[STATE_SEAL + 1];
+    if (m->size < STATE_SEAL)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %" PRId64 " bytes, an index has more; it is cut or no "
+                             "index of a checkpoint", path, m->size);
+    const char *end = (const char *)m->data + m->size - STATE_SEAL;
+    seal_of(m->data, m->size - STATE_SEAL, want);
+    if (memcmp(end, want, STATE_SEAL) == 0)
+        return ERR_OK;
+    if (memcmp(end, want, 10) != 0 || memcmp(end + 26, want + 26, 3) != 0)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s does not end with the hash of what stands before; it is "
+                             "cut, damaged or no index of a checkpoint", path);
+    FAIL(ERR_CHECKPOINT, "ckpt: %s has the hash %.16s, it says %.16s; it is damaged", path,
+         want + 10, end + 10);
 }
 
 enum err state_index_split(const struct state_index *x, const struct fs_map *m,
                            struct ckpt_json_text out[STATE_MEMBERS])
 {
     struct ckpt_json_text all;
-    for (int i = 0; i < STATE_MEMBERS; i++)
-        out[i].s = NULL;
-    TRY(state_seal_check(x->path, m));
+    TRY(check_seal(x->path, m));
     TRY(ckpt_json_text(x->path, m, &all));
     if (all.n != m->size)
         return bad(x, "a byte order mark at its begin");
-    return split(x, all, member, STATE_MEMBERS, out);
+    return state_members(x->path, all, member, STATE_MEMBERS, STATE_MEMBERS, out);
 }
 
 /* ---- tensors ---- */
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const struct state_tensor *)a)->name, ((const struct state_tensor *)b)->name);
-}
-
-enum err state_model_tensors(const struct model *a, struct state_tensor **out, int *n)
-{
-    struct model_param *param;
-    struct state_tensor *t;
-    int params, kept = 0;
-    enum err err;
-    TRY(model_param_list(a, &param, &params));
-    TRY_OR(out_params, mem_new(params, sizeof *t, "the tensors of a model", &t));
-    for (int i = 0; i < params; i++) {
-        struct hf_place p;
-        hf_place(a, &param[i], &p);
-        t[i] = (struct state_tensor){.nd = p.nd, .shape = {p.shape[0], p.shape[1]}};
-        memcpy(t[i].name, p.tensor, sizeof p.tensor);
-    }
-    qsort(t, (size_t)params, sizeof *t, by_name);
-    for (int i = 0; i < params; i++) /* q, k and v are one */
-        if (kept == 0 || by_name(&t[kept - 1], &t[i]) != 0)
-            t[kept++] = t[i];
-    *out = t;
-    *n = kept;
-out_params:
-    mem_free(param);
-    return err;
-}
 
 /* One or two whole numbers. */
 static bool take_pair(struct ckpt_json_text t, int nd, int64_t out[2])
@@ -129,9 +92,9 @@ static enum err check_tensor(const struct state_index *x, struct ckpt_json_text 
 {
     char name[128];
     int64_t shape[2] = {0, 1};
-    if (!state_take_word(key, name, sizeof name))
+    if (!ckpt_json_word(key, name, sizeof name))
         return bad(x, "a tensor's name that is not 1 to 127 bytes of text");
-    const struct state_tensor *t = state_index_find(x, name);
+    const struct safet_entry *t = safet_find(x->tensor, x->tensors, name);
     if (!t || seen[t - x->tensor])
         FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s; it is damaged", x->path, name,
              t ? "is there twice" : "its model has not");
@@ -166,7 +129,7 @@ static enum err read_tensors(struct state_index *x, struct ckpt_json_text t)
     int n;
     TRY(walk_tensors(x, t, NULL, &n));
     if (x->head.model.layers <= n)
-        TRY(state_model_tensors(&x->head.model, &x->tensor, &x->tensors));
+        TRY(hf_sorted_entries(&x->head.model, &x->tensor, &x->tensors));
     if (x->tensors == 0 || x->tensors != n)
         FAIL(ERR_CHECKPOINT, "ckpt: %s names %d tensor%s, its model of %" PRId64 " layers has "
                              "other ones; it is damaged", x->path, n, text_plural(n, "s"),
@@ -181,7 +144,7 @@ static enum err read_tensors(struct state_index *x, struct ckpt_json_text t)
 
 struct state_chunk state_chunk_of(const struct state_index *x, const struct state_piece *p)
 {
-    const struct state_tensor *t = &x->tensor[p->group / STATE_KINDS];
+    const struct safet_entry *t = &x->tensor[p->group / STATE_KINDS];
     struct state_chunk c = {.kind = (enum state_kind)(p->group % STATE_KINDS), .nd = t->nd,
                             .shape = {t->shape[0], t->shape[1]}, .box = p->box, .hash = p->hash};
     memcpy(c.tensor, t->name, sizeof t->name);
@@ -200,14 +163,14 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
             return bad(x, "a chunk that is no list of 5");
     if (ckpt_json_item(&w, &none) != CKPT_JSON_END)
         return bad(x, "a chunk that is no list of 5");
-    if (!state_take_word(v[0], name, sizeof name))
+    if (!ckpt_json_word(v[0], name, sizeof name))
         return bad(x, "a chunk whose tensor is not 1 to 127 bytes of text");
-    const struct state_tensor *tensor = state_index_find(x, name);
+    const struct safet_entry *tensor = safet_find(x->tensor, x->tensors, name);
     if (!tensor)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has a chunk of tensor %s, which its model has not; it is "
                              "damaged", x->path, name);
     int k = 0;
-    while (k < STATE_KINDS && !(state_take_word(v[1], kind, sizeof kind) &&
+    while (k < STATE_KINDS && !(ckpt_json_word(v[1], kind, sizeof kind) &&
                                 strcmp(kind, state_kind_name((enum state_kind)k)) == 0))
         k++;
     p->group = (int)(tensor - x->tensor) * STATE_KINDS + k;
@@ -251,9 +214,9 @@ static enum err read_chunks(const struct state_index *x, struct ckpt_json_text t
 
 static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
 {
-    struct ckpt_json_text v[SHARD_MEMBERS] = {{0}};
+    struct ckpt_json_text v[SHARD_MEMBERS];
     struct state_reading *r = x->inner;
-    TRY(split(x, t, shard_member, SHARD_MEMBERS, v));
+    TRY(state_members(x->path, t, shard_member, SHARD_MEMBERS, SHARD_MEMBERS, v));
     if (r->files == STATE_FILES_MAX)
         return bad(x, "more than 2^20 shards");
     if (r->files == r->file_room) {
@@ -262,7 +225,7 @@ static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
         r->file_room = room;
     }
     struct state_file *f = &r->file[r->files++];
-    if (!state_take_word(v[0], f->name, sizeof f->name))
+    if (!ckpt_json_word(v[0], f->name, sizeof f->name))
         return bad(x, "a file's name that is not 1 to 31 bytes of text");
     if (!state_take_int(v[1], ((int64_t)1 << 53) - 1, &f->bytes))
         FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %.*s bytes, which is not a whole number "
@@ -276,7 +239,7 @@ static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
 
 static enum err read_shards(const struct state_index *x, struct ckpt_json_text t)
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = DEPTH - 1};
+    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = STATE_DEPTH - 1};
     struct ckpt_json_text v;
     enum ckpt_json_step step;
     while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER)
@@ -309,7 +272,63 @@ static enum err check_files(const struct state_index *x)
     return err;
 }
 
-/* ---- tiling ---- */
+/* ---- tiling ----
+ *
+ * Do boxes tile a rectangle? Let f count, for each element, the boxes that cover it. The corners
+ * determine f: it is their signed sum over both axes. If modulo 2 they cancel but for the four
+ * corners of the rectangle, f is odd at each element of it, hence at least 1; if the boxes have as
+ * many elements as the rectangle, it is 1. So two tests are exact, and take a sort of corners. */
+
+static int by_place(const void *pa, const void *pb)
+{
+    const struct state_corner *a = pa, *b = pb;
+    int i = a->at[0] == b->at[0];
+    return (a->at[i] > b->at[i]) - (a->at[i] < b->at[i]);
+}
+
+/* Corners that stand an odd number of times, sorted, to the front; returns how many. */
+static int odd_ones(struct state_corner *c, int n)
+{
+    int kept = 0;
+    qsort(c, (size_t)n, sizeof *c, by_place);
+    for (int i = 0, next; i < n; i = next) {
+        for (next = i + 1; next < n && by_place(&c[i], &c[next]) == 0;)
+            next++;
+        if ((next - i) % 2)
+            c[kept++] = c[i];
+    }
+    return kept;
+}
+
+enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box, int n,
+                             struct state_corner *corner, int64_t *elements)
+{
+    int64_t sum = 0, all = shape[0] * shape[1];
+    for (int i = 0; i < n; i++) {
+        const struct state_box *b = &box[i];
+        sum += state_box_elements(b); /* at most twice what can be counted of elements */
+        if (sum > all)
+            break;
+        for (int j = 0; j < 4; j++)
+            corner[4 * i + j] = (struct state_corner){
+                {b->at[0] + (j / 2) * b->n[0], b->at[1] + (j % 2) * b->n[1]}};
+    }
+    *elements = sum;
+    if (sum != all)
+        return sum > all ? STATE_TOO_MUCH : STATE_TOO_LITTLE;
+    int odd = odd_ones(corner, 4 * n);
+    for (int j = 0; j < 4; j++) {
+        struct state_corner want = {{(j / 2) * shape[0], (j % 2) * shape[1]}};
+        if (j < odd && by_place(&corner[j], &want) == 0)
+            continue;
+        if (j < odd) /* the first of both that the other has not */
+            corner[0] = by_place(&corner[j], &want) < 0 ? corner[j] : want;
+        else
+            corner[0] = want;
+        return STATE_MISFIT;
+    }
+    return STATE_TILES; /* none comes behind the last corner */
+}
 
 static int by_group(const void *pa, const void *pb)
 {
@@ -343,7 +362,7 @@ static enum err check_group(const struct state_index *x, int g, struct state_box
                             struct state_corner *corner)
 {
     const struct state_reading *r = x->inner;
-    const struct state_tensor *t = &x->tensor[g / STATE_KINDS];
+    const struct safet_entry *t = &x->tensor[g / STATE_KINDS];
     const char *kind = state_kind_name((enum state_kind)(g % STATE_KINDS));
     int n = r->group[g + 1] - r->group[g];
     int64_t got;
@@ -409,11 +428,11 @@ enum err state_index_parse(struct state_index *x, const struct fs_map *m)
         FAIL(ERR_MEMORY, "ckpt: there is no memory for a lock; close other programs");
     TRY(state_index_split(x, m, v));
     const struct ckpt_json_text *f = &v[STATE_IN_FORMAT];
-    if (!state_take_word(*f, format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
+    if (!ckpt_json_word(*f, format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has the format %.*s, this plait reads \"" STATE_FORMAT "\"; "
                              "it is of another plait or damaged", x->path,
              (int)num_min(f->n, 40), f->s);
-    TRY(state_head_read(x->path, v[STATE_IN_STATE], v[STATE_IN_MODEL], &x->head));
+    TRY(state_head_read(x->path, v[STATE_IN_STATE], v[STATE_IN_MODEL], &x->head, &x->digest));
     TRY(read_tensors(x, v[STATE_IN_TENSORS]));
     TRY(read_shards(x, v[STATE_IN_SHARDS]));
     TRY(check_files(x));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the files of state.h share: names of chunks, copies between layouts, the scalars as JSON,
- * the test of tiling, the hash of an index, and the index as it lies in memory.
+ * What the files of state.h share: names of chunks, copies between layouts, the test of tiling, the
+ * scalars as JSON, and the index as it lies in memory.
  */
 #ifndef PLAIT_CKPT_STATE_LOCAL_H
 #define PLAIT_CKPT_STATE_LOCAL_H
@@ -19,10 +19,14 @@ enum {
     STATE_TEXT_MAX = 1 << 24,  /* bytes of the configuration, of the notes */
     STATE_INDEX_MAX = 1 << 28, /* bytes of an index */
     STATE_CHUNKS_MAX = 1 << 24,
+    STATE_DEPTH = 8, /* of brackets */
     STATE_FILES_MAX = 1 << 20
 };
 
 /* ---- chunks (state_box.c) ---- */
+
+/* What both have; false: nothing. */
+bool state_meet(const struct state_box *a, const struct state_box *b, struct state_box *out);
 
 /* Why this can be no chunk, or NULL. */
 const char *state_chunk_fault(const struct state_chunk *c);
@@ -37,8 +41,13 @@ bool state_chunk_name(const struct state_chunk *c, char out[128]);
 struct state_span { uint8_t *p; enum safet_type type; int64_t step[2]; };
 /* n[0] rows of n[1] columns, rounded where `to` has the narrower type. */
 void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2]);
+/* A box of a tensor, dense and row-major. */
+struct state_part { struct state_box box; enum safet_type type; const uint8_t *data; };
+/* What `rows` of the part has of the wanted box, to where that has it. */
+void state_take(const struct state_want *w, enum safet_type type, void *out,
+                const struct state_part *from, const struct state_box *rows);
 
-/* ---- tiling (state_tile.c) ---- */
+/* ---- tiling (state_index_read.c) ---- */
 
 struct state_corner { int64_t at[2]; };
 enum state_tiling { STATE_TILES, STATE_TOO_MUCH, STATE_TOO_LITTLE, STATE_MISFIT };
@@ -53,26 +62,18 @@ enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box
 /* "state": {...}, "model": {...} */
 void state_head_add(const struct state_head *head, struct text *out);
 /* The two values of them; `path` is for messages. Texts of head are owned by the caller, also when
- * it fails. Errors: ERR_CHECKPOINT naming the key; ERR_MEMORY. */
+ * it fails. *digest: of all of them but valid_loss, which may come later. Errors: ERR_CHECKPOINT
+ * naming the key; ERR_MEMORY. */
 enum err state_head_read(const char *path, struct ckpt_json_text state, struct ckpt_json_text model,
-                         struct state_head *head);
-/* Of all of them but valid_loss, which may come later. */
-uint64_t state_head_digest(const struct state_head *head);
+                         struct state_head *head, uint64_t *digest);
+/* The n members of an object by their names, each at most once and no other; the first `must` are
+ * there, and s of others may be NULL. Errors: ERR_CHECKPOINT. */
+enum err state_members(const char *path, struct ckpt_json_text object, const char *const *name,
+                       int n, int must, struct ckpt_json_text *out);
 /* Values of JSON as the walk gives them, without memory. A whole number is of digits alone, from 0
- * to `most`; a word has at most size - 1 bytes and no control characters; a hash is 16 hexadecimal
- * digits in quotes. False: it is none. */
+ * to `most`; a hash is 16 hexadecimal digits in quotes. False: it is none. */
 bool state_take_int(struct ckpt_json_text t, int64_t most, int64_t *out);
-bool state_take_word(struct ckpt_json_text t, char *out, int64_t size);
 bool state_take_hash(struct ckpt_json_text t, uint64_t *out);
-bool state_is_key(struct ckpt_json_text t, const char *name);
-
-/* ---- the hash of an index (state_seal.c) ---- */
-
-enum { STATE_SEAL = 29 }; /* bytes: ,\n"hash":"0123456789abcdef"}\n */
-/* Ends the text of an index, whose last member but one is there, with the hash of it. */
-void state_seal(struct text *t);
-/* Does it end with the hash of what stands before? Errors: ERR_CHECKPOINT. */
-enum err state_seal_check(const char *path, const struct fs_map *m);
 
 /* ---- the index in memory ---- */
 
@@ -102,6 +103,9 @@ struct state_reading {
     pthread_mutex_t lock;      /* of file[].map and piece[].data */
     bool locks;                /* it is made */
 };
+enum { STATE_SEAL = 29 }; /* bytes: ,\n"hash":"0123456789abcdef"}\n */
+/* Ends the text of an index, whose last member but one is there, with the hash of it. */
+void state_seal(struct text *t);
 /* The members of an index: each once and no other, behind its hash. (state_index_read.c) Errors:
  * ERR_CHECKPOINT, also for a byte order mark, which no save writes. */
 enum { STATE_IN_FORMAT, STATE_IN_STATE, STATE_IN_MODEL, STATE_IN_TENSORS, STATE_IN_SHARDS,
@@ -111,8 +115,6 @@ enum err state_index_split(const struct state_index *x, const struct fs_map *m,
 /* All of an index but the files: x->path is set, the rest zero. Its hash is looked at first. Who
  * calls closes x in any case. (state_index_read.c) Errors: ERR_CHECKPOINT, ERR_MEMORY. */
 enum err state_index_parse(struct state_index *x, const struct fs_map *m);
-/* The tensors that a model has, by name, into *out (mem_free). Errors: ERR_MEMORY. */
-enum err state_model_tensors(const struct model *a, struct state_tensor **out, int *n);
 /* Chunk of a piece. */
 struct state_chunk state_chunk_of(const struct state_index *x, const struct state_piece *p);
 

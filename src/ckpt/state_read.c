@@ -41,7 +41,8 @@ static enum err check_entry(const struct state_index *x, const struct safet_file
 {
     struct state_chunk c = state_chunk_of(x, p);
     char name[128];
-    const struct safet_entry *e = state_chunk_name(&c, name) ? safet_find(f, name) : NULL;
+    bool named = state_chunk_name(&c, name);
+    const struct safet_entry *e = named ? safet_find(f->entry, f->n, name) : NULL;
     if (!e)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; it is damaged or of "
                              "another save", f->path, name, x->path);
@@ -100,49 +101,16 @@ out:
 
 /* ---- boxes ---- */
 
-static int64_t end_of(const struct state_box *b, int i)
-{
-    return b->at[i] + b->n[i];
-}
-
-static bool meet(const struct state_box *a, const struct state_box *b, struct state_box *out)
-{
-    for (int i = 0; i < 2; i++) {
-        out->at[i] = num_max(a->at[i], b->at[i]);
-        out->n[i] = num_min(end_of(a, i), end_of(b, i)) - out->at[i];
-    }
-    return out->n[0] > 0 && out->n[1] > 0;
-}
-
-/* Where the box goes. */
-struct state_out { const struct state_want *want; struct state_span span; };
-
-/* What `rows` of a piece has of the wanted box. */
-static void copy_part(const struct state_index *x, const struct state_piece *p,
-                      const struct state_box *rows, const struct state_out *out)
-{
-    const struct state_want *w = out->want;
-    const struct state_box *b = &p->box;
-    struct state_box both;
-    if (!meet(rows, &w->box, &both))
-        return;
-    struct state_span to = out->span, from = {NULL, x->head.type, {b->n[1], 1}};
-    int64_t skip = (both.at[0] - b->at[0]) * b->n[1] + both.at[1] - b->at[1];
-    from.p = (uint8_t *)(uintptr_t)p->data + skip * safet_type_size(from.type);
-    to.p += ((both.at[0] - w->box.at[0]) * to.step[0] + (both.at[1] - w->box.at[1]) * to.step[1]) *
-            safet_type_size(to.type);
-    state_copy(&to, &from, both.n);
-}
-
 /* All of a piece goes through the hash, and what is wanted of it into the box. */
-static enum err copy_first(const struct state_index *x, const struct state_piece *p,
-                           const struct state_out *out)
+static enum err take_first(const struct state_index *x, const struct state_piece *p,
+                           const struct state_want *want, enum safet_type type, void *out)
 {
     XXH3_state_t hash;
     const struct state_box *b = &p->box;
+    const struct state_part part = {*b, x->head.type, p->data};
     const char *path = x->inner->file[p->file].map.path;
     int64_t width = b->n[1] * safet_type_size(x->head.type), rows = num_max(1, STRIP / width);
-    rows = out->want->transposed ? num_max(TURNED, rows / TURNED * TURNED) : rows;
+    rows = want->transposed ? num_max(TURNED, rows / TURNED * TURNED) : rows;
     XXH3_64bits_reset(&hash);
     fs_call_begin(path);
     for (int64_t r = 0; r < b->n[0]; r += rows) {
@@ -152,7 +120,7 @@ static enum err copy_first(const struct state_index *x, const struct state_piece
         }
         struct state_box strip = {{b->at[0] + r, b->at[1]}, {num_min(rows, b->n[0] - r), b->n[1]}};
         XXH3_64bits_update(&hash, p->data + r * width, (size_t)(strip.n[0] * width));
-        copy_part(x, p, &strip, out);
+        state_take(want, type, out, &part, &strip);
     }
     fs_call_end();
     uint64_t got = XXH3_64bits_digest(&hash);
@@ -164,18 +132,19 @@ static enum err copy_first(const struct state_index *x, const struct state_piece
     return ERR_OK;
 }
 
-static enum err read_piece(const struct state_index *x, int i, const struct state_out *out)
+static enum err read_piece(const struct state_index *x, int i, const struct state_want *want,
+                           enum safet_type type, void *out)
 {
     struct state_reading *r = x->inner;
     const struct state_piece *p = &r->piece[i];
     TRY(need(x, p)); /* a map waits for the disk in what follows */
     if (!atomic_load_explicit(&r->proved[i], memory_order_relaxed)) {
-        TRY(copy_first(x, p, out));
+        TRY(take_first(x, p, want, type, out));
         atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
         return ERR_OK;
     }
     fs_call_begin(r->file[p->file].map.path);
-    copy_part(x, p, &p->box, out);
+    state_take(want, type, out, &(struct state_part){p->box, x->head.type, p->data}, &p->box);
     fs_call_end();
     return ERR_OK;
 }
@@ -198,7 +167,7 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
                     enum safet_type type, void *out)
 {
     const struct state_reading *r = x->inner;
-    const struct state_tensor *t = state_index_find(x, want->tensor);
+    const struct safet_entry *t = safet_find(x->tensor, x->tensors, want->tensor);
     const struct state_box *b = &want->box;
     bool inside = t != NULL && want->kind < STATE_KINDS && type <= SAFET_F32;
     for (int i = 0; inside && i < 2; i++)
@@ -208,15 +177,12 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
         FAIL(ERR_INTERNAL, "ckpt: (%" PRId64 ", %" PRId64 ") elements at (%" PRId64 ", %" PRId64
                            ") of tensor %s are wanted, which %s has not", b->n[0], b->n[1],
              b->at[0], b->at[1], want->tensor, x->path);
-    struct state_out o = {want, {out, type, {b->n[1], 1}}};
-    if (want->transposed)
-        o.span.step[0] = 1, o.span.step[1] = b->n[0];
     int group = (int)(t - x->tensor) * STATE_KINDS + (int)want->kind;
     for (int i = first_below(r, group, b->at[0]);
-         i < r->group[group + 1] && r->piece[i].box.at[0] < end_of(b, 0); i++) {
+         i < r->group[group + 1] && r->piece[i].box.at[0] < b->at[0] + b->n[0]; i++) {
         struct state_box both;
-        if (meet(&r->piece[i].box, b, &both))
-            TRY(read_piece(x, i, &o));
+        if (state_meet(&r->piece[i].box, b, &both))
+            TRY(read_piece(x, i, want, type, out));
     }
     return ERR_OK;
 }

@@ -1,15 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank's shard: a safetensors file of its chunks, which state_fill.c puts there. Its header
- * says of which step and run it is, and the index has the header's hash: a shard of another save is
- * told from a damaged one.
+ * One rank's shard: a safetensors file of its chunks. Its header says of which step and run it is,
+ * and the index has the header's hash: a shard of another save is told from a damaged one.
+ *
+ * Filled by several threads that all do the same: each takes the next chunk that nobody has, and
+ * strip by strip turns it where the file has it the other way round, hashes it, looks whether all
+ * is finite, and writes it at its place, out of a cache. The kernel has one writer of a file at a
+ * time, so a save takes as long as a plain copy where the others' turning and hashing fits beside.
  */
 #include "ckpt/state_local.h"
 
 #include "base/mem.h"
+#include "base/thread.h"
+#include "ckpt/xxh3.h"
+
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+
+/* ---- the file ---- */
 
 static enum err make_entries(const struct state_shard *s, struct safet_entry *e)
 {
@@ -71,6 +81,244 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
     }
     return err;
 }
+
+/* ---- what it is filled with ---- */
+
+enum { STRIP = 256 << 10, /* bytes that are turned, hashed and written at once: in a cache */
+       BLOCK = 16,        /* rows that are turned together (state_copy.c) */
+       NONE = INT_MAX };  /* nothing has failed */
+
+struct filling;
+struct worker {
+    struct filling *of;
+    pthread_t thread;
+    int first, end; /* the chunks that it has: one, or several that fit a strip together */
+    int64_t place;  /* where its next bytes are to be in the data */
+    uint8_t *strip; /* owned; numbers that are turned, or gathered from several chunks */
+    int64_t used;   /* bytes that are gathered */
+};
+struct filling {
+    struct state_shard *s;
+    const struct state_source *from;
+    const atomic_bool *given_up;
+    struct fs_watch watch; /* of the thread that calls */
+    pthread_mutex_t lock;
+    int next;              /* the first chunk that nobody has, under the lock */
+    int64_t place;         /* its first byte of the data, under the lock */
+    atomic_int failed;     /* worker.first of the first that has; written under the lock */
+    struct err_kept err;   /* its error, under the lock */
+    struct worker worker[1 + STATE_HELPERS]; /* the first: the thread that calls */
+};
+
+static bool is_turned(const struct filling *f, int i)
+{
+    const struct state_box *b = &f->s->chunk[i].box;
+    return f->from[i].transposed && b->n[0] > 1 && b->n[1] > 1;
+}
+
+static int64_t row_bytes(const struct filling *f, int i)
+{
+    return f->s->chunk[i].box.n[1] * safet_type_size(f->s->type);
+}
+
+static int64_t chunk_bytes(const struct filling *f, int i)
+{
+    return f->s->chunk[i].box.n[0] * row_bytes(f, i);
+}
+
+/* Of whole rows, where they are turned. */
+static int64_t strip_bytes(const struct filling *f, int i)
+{
+    int64_t width = row_bytes(f, i), rows = STRIP / width / BLOCK * BLOCK;
+    return is_turned(f, i) ? num_min(chunk_bytes(f, i), num_max(BLOCK, rows) * width) : STRIP;
+}
+
+/* ---- a chunk ---- */
+
+/* A strip of a turned chunk, in the file's order, behind what is gathered. */
+static const uint8_t *turn(struct worker *w, int i, int64_t at, int64_t bytes)
+{
+    const struct filling *f = w->of;
+    const struct state_box *b = &f->s->chunk[i].box;
+    int64_t width = row_bytes(f, i), n[2] = {bytes / width, b->n[1]};
+    struct state_span to = {w->strip + w->used, f->s->type, {n[1], 1}};
+    struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1], f->s->type,
+                              {1, b->n[0]}};
+    state_copy(&to, &from, n);
+    return to.p;
+}
+
+/* "exp_avg.transformer.wte.weight is inf at [3, 7]": element `at` of a chunk. */
+static enum err say_lost(const struct state_chunk *c, int64_t at, double value)
+{
+    int64_t row = c->box.at[0] + at / c->box.n[1], col = c->box.at[1] + at % c->box.n[1];
+    char place[64];
+    snprintf(place, sizeof place, "[%" PRId64, row);
+    if (c->nd == 2)
+        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64, row, col);
+    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
+         c->kind ? "." : "", c->tensor, num_unsigned_nan(value), place,
+         isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
+}
+
+/* Bytes of chunk i from `at` on, in the file's order: are the numbers finite? */
+static enum err look(const struct filling *f, int i, int64_t at, const void *p, int64_t bytes)
+{
+    const struct state_shard *s = f->s;
+    bool wide = s->type == SAFET_F64;
+    int64_t size = safet_type_size(s->type), n = bytes / size;
+    double most = dtype_most(wide ? DT_F64 : DT_F32);
+    if (s->chunk[i].kind == STATE_WEIGHT)
+        most = s->most;
+    int64_t good = wide ? num_within_f64(p, n, most) : num_within_f32(p, n, (float)most);
+    return good == n ? ERR_OK
+                     : say_lost(&s->chunk[i], at / size + good,
+                                wide ? ((const double *)p)[good]
+                                     : (double)((const float *)p)[good]);
+}
+
+static enum err write_out(struct worker *w, const uint8_t *p, int64_t bytes)
+{
+    if (atomic_load(&w->of->failed) == NONE)
+        TRY(safet_write_at(&w->of->s->file, w->place, p, bytes));
+    w->place += bytes;
+    return ERR_OK;
+}
+
+static enum err put_strip(struct worker *w, int i, int64_t at, int64_t bytes, XXH3_state_t *hash)
+{
+    const struct filling *f = w->of;
+    if (f->given_up && atomic_load(f->given_up))
+        FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
+    const uint8_t *p = is_turned(f, i) ? turn(w, i, at, bytes)
+                                       : (const uint8_t *)f->from[i].p + at;
+    XXH3_64bits_update(hash, p, (size_t)bytes);
+    TRY(look(f, i, at, p, bytes));
+    if (w->end - w->first == 1)
+        return write_out(w, p, bytes);
+    if (!is_turned(f, i))
+        memcpy(w->strip + w->used, p, (size_t)bytes);
+    w->used += bytes;
+    return ERR_OK;
+}
+
+static enum err put_chunk(struct worker *w, int i)
+{
+    struct filling *f = w->of;
+    int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    for (int64_t at = 0; at < bytes && w->first < atomic_load(&f->failed); at += strip)
+        TRY(put_strip(w, i, at, num_min(strip, bytes - at), &hash));
+    f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
+    return ERR_OK;
+}
+
+static enum err put_chunks(struct worker *w)
+{
+    w->used = 0;
+    for (int i = w->first; i < w->end; i++)
+        TRY(put_chunk(w, i));
+    return w->used > 0 ? write_out(w, w->strip, w->used) : ERR_OK;
+}
+
+/* ---- all of them ---- */
+
+/* False: there are no chunks left, or they are not wanted any more. */
+static bool take(struct worker *w)
+{
+    struct filling *f = w->of;
+    int64_t bytes = 0;
+    pthread_mutex_lock(&f->lock);
+    w->first = f->next;
+    w->place = f->place;
+    while (f->next < f->s->n && atomic_load(&f->failed) == NONE &&
+           (bytes == 0 || bytes + chunk_bytes(f, f->next) <= STRIP))
+        bytes += chunk_bytes(f, f->next++);
+    w->end = f->next;
+    f->place += bytes;
+    pthread_mutex_unlock(&f->lock);
+    return bytes > 0;
+}
+
+/* Behind a failure nothing more is written and no chunk begun; those in front of it, which are all
+ * begun, are looked at to their end, so that the error is the first chunk's. */
+static void fail(struct filling *f, int first, enum err err)
+{
+    pthread_mutex_lock(&f->lock);
+    if (first < atomic_load(&f->failed)) {
+        atomic_store(&f->failed, first);
+        err_keep(&f->err, err);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+static void work(struct worker *w)
+{
+    while (take(w)) {
+        enum err err = put_chunks(w);
+        if (err != ERR_OK)
+            fail(w->of, w->first, err);
+    }
+}
+
+/* Whoever waits for this thread waits for its helpers' file calls. */
+static void *help(void *arg)
+{
+    struct worker *w = arg;
+    (void)fs_watch_set(&w->of->watch);
+    work(w);
+    return NULL;
+}
+
+static enum err make_strips(struct filling *f, int workers)
+{
+    int64_t most = STRIP;
+    for (int i = 0; i < f->s->n; i++)
+        most = num_max(most, strip_bytes(f, i));
+    for (int k = 0; k < workers; k++)
+        TRY(mem_new(most, 1, "a strip of a shard", &f->worker[k].strip));
+    return ERR_OK;
+}
+
+/* By this thread and helpers, which end with it. */
+static enum err fill(struct filling *f, int helpers)
+{
+    int begun = 0;
+    for (int k = 0; k <= helpers; k++)
+        f->worker[k].of = f;
+    TRY(make_strips(f, 1 + helpers));
+    for (int k = 1; k <= helpers && begun == k - 1; k++) {
+        struct worker *w = &f->worker[k];
+        enum err err = thread_start(&w->thread, help, w, "write a checkpoint");
+        if (err == ERR_OK)
+            begun = k;
+        else
+            fail(f, -1, err);
+    }
+    work(&f->worker[0]);
+    for (int k = 1; k <= begun; k++)
+        pthread_join(f->worker[k].thread, NULL);
+    return atomic_load(&f->failed) == NONE ? ERR_OK : err_again(&f->err);
+}
+
+enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
+                          const atomic_bool *given_up)
+{
+    struct filling *f;
+    if (atomic_load(&s->file.written) > 0)
+        FAIL(ERR_INTERNAL, "ckpt: shard %s is filled twice", s->name);
+    TRY(mem_new(1, sizeof *f, "the threads that fill a shard", &f));
+    *f = (struct filling){.s = s, .from = from, .given_up = given_up, .watch = fs_watch_get(),
+                          .lock = PTHREAD_MUTEX_INITIALIZER, .failed = NONE};
+    enum err err = fill(f, (int)num_max(0, num_min(num_min(helpers, STATE_HELPERS), s->n - 1)));
+    for (int k = 0; k <= STATE_HELPERS; k++)
+        mem_free(f->worker[k].strip);
+    mem_free(f);
+    return err;
+}
+
+/* ---- the end ---- */
 
 enum err state_shard_commit(struct state_shard *s)
 {

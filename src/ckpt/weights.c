@@ -49,62 +49,141 @@ uint64_t weights_digest(const struct weights *w)
     return is_state(w) ? state_index_digest(&w->state) : hf_weights_digest(&w->files);
 }
 
-/* Both lists are sorted. */
-static enum err check_known(const struct state_index *x, const struct state_tensor *known, int n,
-                            const struct model *a)
+/* ---- a tensor ---- */
+
+/* Files of the bare GPT2Model and LlamaModel have the names without these. */
+static const char *const prefix[] = {"transformer.", "model."};
+
+/* "(768, 2304)" of a shape. */
+static const char *shape_text(int nd, const int64_t *shape, char buf[96])
 {
-    for (int i = 0, j = 0; i < x->tensors; i++) {
-        while (j < n && strcmp(known[j].name, x->tensor[i].name) < 0)
-            j++;
-        if (j == n || strcmp(known[j].name, x->tensor[i].name) != 0)
+    size_t used = (size_t)snprintf(buf, 96, "(");
+    for (int i = 0; i < nd; i++)
+        used += (size_t)snprintf(buf + used, 96 - used, "%s%" PRId64, i ? ", " : "", shape[i]);
+    snprintf(buf + used, 96 - used, ")");
+    return buf;
+}
+
+static struct hf_tensor find(const struct weights *w, const char *name)
+{
+    if (is_state(w))
+        return (struct hf_tensor){NULL, safet_find(w->state.tensor, w->state.tensors, name)};
+    struct hf_tensor t = hf_weights_find(&w->files, name);
+    for (int i = 0; i < 2 && !t.entry; i++)
+        if (strncmp(name, prefix[i], strlen(prefix[i])) == 0)
+            t = hf_weights_find(&w->files, name + strlen(prefix[i]));
+    return t;
+}
+
+enum err weights_find(const struct weights *w, const struct hf_place *place,
+                      struct weights_tensor *out)
+{
+    const char *path = is_state(w) ? w->state.dir : w->files.file[0].path;
+    struct hf_tensor t = find(w, place->tensor);
+    const struct safet_entry *e = t.entry;
+    char want[96], found[96];
+    int n = w->state.tensors;
+    for (int i = 0; i < w->files.files; i++)
+        n += w->files.file[i].n;
+    if (!e)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has no tensor %s among its %d; use weights of this model, "
+                             "or set model.* to those of the weights", path, place->tensor, n);
+    if (t.file)
+        path = t.file->path;
+    bool same = e->nd == place->nd;
+    for (int i = 0; i < place->nd && same; i++)
+        same = e->shape[i] == place->shape[i];
+    if (!same)
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has shape %s, the model has %s; use weights of "
+                             "this model, or set model.* to those of the weights", e->name, path,
+             shape_text(e->nd, e->shape, found), shape_text(place->nd, place->shape, want));
+    if (e->type > SAFET_BF16)
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s is of dtype %s; weights are F64, F32, F16 or "
+                             "BF16", e->name, path, safet_type_name(e->type));
+    *out = (struct weights_tensor){w, place, t, e->name, path};
+    return ERR_OK;
+}
+
+/* ---- the rest ---- */
+
+static bool ends_with(const char *s, const char *end)
+{
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+/* What a model of this kind makes itself and some versions of transformers saved. */
+static bool is_made(const struct model *a, const char *name)
+{
+    if (a->kind == MODEL_GPT)
+        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+    return ends_with(name, ".rotary_emb.inv_freq");
+}
+
+/* The tensors that a model reads, by name. */
+struct known { const struct model *model; struct safet_entry *entry; int n; };
+
+/* Does the model read a tensor of this name, which is there? */
+static bool is_read(const struct weights *w, const struct known *k, const char *name)
+{
+    char full[160];
+    bool is = safet_find(k->entry, k->n, name) != NULL;
+    for (int i = 0; i < 2 && !is; i++) {
+        snprintf(full, sizeof full, "%s%s", prefix[i], name);
+        is = safet_find(k->entry, k->n, full) && !hf_weights_find(&w->files, full).entry;
+    }
+    return is;
+}
+
+/* A tied model's output matrix has to be its embedding. */
+static enum err check_tied(const struct weights *w, const struct model *a, struct hf_tensor head)
+{
+    struct hf_place at;
+    hf_place(a, &(struct model_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1}, &at);
+    struct hf_tensor tokens = find(w, at.tensor);
+    if (!tokens.entry)
+        return ERR_OK;
+    int64_t bytes = tokens.entry->end - tokens.entry->begin;
+    bool same = head.entry->type == tokens.entry->type &&
+                head.entry->end - head.entry->begin == bytes;
+    if (!same || memcmp(head.file->data + head.entry->begin,
+                        tokens.file->data + tokens.entry->begin, (size_t)bytes) != 0)
+        FAIL(ERR_CHECKPOINT,
+             "ckpt: %s of %s is not the embedding, which model.tied true would use in its place; "
+             "set model.tied=false", head.entry->name, head.file->path);
+    return ERR_OK;
+}
+
+/* The n entries of a file; NULL: of the checkpoint. */
+static enum err check_rest(const struct weights *w, const struct known *k,
+                           const struct safet_file *file, const struct safet_entry *entry, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const char *name = entry[i].name;
+        if (is_read(w, k, name) || is_made(k->model, name))
+            continue;
+        if (file && k->model->tied && strcmp(name, "lm_head.weight") == 0)
+            TRY(check_tied(w, k->model, (struct hf_tensor){file, &entry[i]}));
+        else
             FAIL(ERR_CHECKPOINT,
-                 "ckpt: %s has tensor %s, which the model, of %lld layers, would not read; "
-                 "use weights of this model, or set model.* to those of the weights", x->dir,
-                 x->tensor[i].name, (long long)a->layers);
+                 "ckpt: %s has tensor %s, which the model, of %" PRId64 " layers, would not read; "
+                 "use weights of this model, or set model.* to those of the weights",
+                 file ? file->path : w->state.dir, name, k->model->layers);
     }
     return ERR_OK;
 }
 
 enum err weights_check_rest(const struct weights *w, const struct model *a)
 {
-    struct state_tensor *known;
-    int n;
-    if (!is_state(w))
-        return hf_check_rest(&w->files, a);
-    TRY(state_model_tensors(a, &known, &n));
-    enum err err = check_known(&w->state, known, n, a);
-    mem_free(known);
+    struct known k = {.model = a};
+    TRY(hf_sorted_entries(a, &k.entry, &k.n));
+    enum err err = check_rest(w, &k, NULL, w->state.tensor, w->state.tensors);
+    for (int i = 0; i < w->files.files && err == ERR_OK; i++) {
+        const struct safet_file *f = &w->files.file[i];
+        err = check_rest(w, &k, f, f->entry, f->n);
+    }
+    mem_free(k.entry);
     return err;
-}
-
-/* ---- a tensor ---- */
-
-static enum err find_state(const struct state_index *x, const struct hf_place *at)
-{
-    const struct state_tensor *t = state_index_find(x, at->tensor);
-    if (!t)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has no tensor %s among its %d; use weights of this model, "
-                             "or set model.* to those of the weights", x->dir, at->tensor,
-             x->tensors);
-    if (t->nd == at->nd && t->shape[0] == at->shape[0] && t->shape[1] == at->shape[1])
-        return ERR_OK;
-    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has shape (%" PRId64 ", %" PRId64 "), the model "
-                         "has (%" PRId64 ", %" PRId64 "); use weights of this model, or set "
-                         "model.* to those of the weights", at->tensor, x->dir, t->shape[0],
-         t->shape[1], at->shape[0], at->shape[1]);
-}
-
-enum err weights_find(const struct weights *w, const struct hf_place *place,
-                      struct weights_tensor *out)
-{
-    struct hf_tensor file = {NULL, NULL};
-    *out = (struct weights_tensor){w, place, file, place->tensor, w->state.dir};
-    if (is_state(w))
-        return find_state(&w->state, place);
-    TRY(hf_find(&w->files, place, &out->file));
-    out->name = out->file.entry->name;
-    out->path = out->file.file->path;
-    return ERR_OK;
 }
 
 enum err weights_check(const struct weights *w, const struct model *a)
@@ -123,34 +202,23 @@ enum err weights_check(const struct weights *w, const struct model *a)
     return err == ERR_OK ? weights_check_rest(w, a) : err;
 }
 
-/* A box of the tensor; turned: `out` has it the other way round. */
-static void read_file(const struct weights_tensor *t, const struct state_want *want,
-                      enum safet_type type, void *out)
-{
-    const struct safet_entry *e = t->file.entry;
-    const struct state_box *b = &want->box;
-    int64_t cols = t->place->nd == 2 ? t->place->shape[1] : 1;
-    struct state_span to = {out, type, {b->n[1], 1}}, from = {NULL, e->type, {cols, 1}};
-    if (want->transposed)
-        to.step[0] = 1, to.step[1] = b->n[0];
-    from.p = (uint8_t *)(uintptr_t)t->file.file->data + e->begin +
-             (b->at[0] * cols + b->at[1]) * safet_type_size(e->type);
-    fs_call_begin(t->path); /* a map waits for the disk here */
-    state_copy(&to, &from, b->n);
-    fs_call_end();
-}
-
 enum err weights_read(const struct weights_tensor *t, const struct state_box *box,
                       enum safet_type type, void *out)
 {
     const struct hf_place *at = t->place;
+    const struct safet_entry *e = t->found.entry;
     struct state_want want = {.tensor = at->tensor, .kind = STATE_WEIGHT,
                               .box = state_place_box(at, box), .transposed = at->transposed};
+    const struct state_box *b = &want.box;
     if (is_state(t->from))
         return state_read(&t->from->state, &want, type, out);
     for (int i = 0; i < 2; i++)
-        ENSURE(want.box.at[i] >= 0 && want.box.n[i] >= 0 &&
-               want.box.at[i] + want.box.n[i] <= (i < at->nd ? at->shape[i] : 1));
-    read_file(t, &want, type, out);
+        ENSURE(b->at[i] >= 0 && b->n[i] >= 0 &&
+               b->at[i] + b->n[i] <= (i < at->nd ? at->shape[i] : 1));
+    const struct state_part all = {{{0, 0}, {at->shape[0], at->nd == 2 ? at->shape[1] : 1}},
+                                   e->type, t->found.file->data + e->begin};
+    fs_call_begin(t->path); /* a map waits for the disk here */
+    state_take(&want, type, out, &all, &all.box);
+    fs_call_end();
     return ERR_OK;
 }

@@ -23,17 +23,21 @@ struct weights_tokenizer { char name[SAFET_NOTE], hash[SAFET_NOTE]; };
 enum err weights_tokenizer(const struct weights *w, struct weights_tokenizer *out);
 /* Whoever reads another copy finds another. */
 uint64_t weights_digest(const struct weights *w);
-/* hf_check_rest, of either. Errors: ERR_CHECKPOINT, ERR_MEMORY. Local. */
+/* Is every tensor one of the model's? Passed over are what the model would make itself (masks of
+ * GPT-2's attention, rotary frequencies) and, of files, a tied output matrix that is the embedding.
+ * Errors: ERR_CHECKPOINT naming one that is none of these; ERR_MEMORY. Local. */
 enum err weights_check_rest(const struct weights *w, const struct model *a);
 
-/* The tensor of a place, as hf_find finds it. Name and path are for messages. */
+/* The tensor of a place. Files of the bare GPT2Model and LlamaModel have the names without
+ * "transformer." and "model."; both are found. Name and path are for messages. */
 struct weights_tensor {
     const struct weights *from;   /* borrowed */
     const struct hf_place *place; /* borrowed */
-    struct hf_tensor file;        /* of files */
+    struct hf_tensor found;       /* file NULL: of a checkpoint */
     const char *name, *path;      /* borrowed */
 };
-/* Errors: ERR_CHECKPOINT: there is none, or it has another shape. */
+/* Errors: ERR_CHECKPOINT: there is none, or of another shape, or of a type whose values are not
+ * read. */
 enum err weights_find(const struct weights *w, const struct hf_place *place,
                       struct weights_tensor *out);
 /* Does the model find each of its tensors, in its shape, and is no other there? Nothing of the data

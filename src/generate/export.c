@@ -4,7 +4,7 @@
  * time: memory does not grow with the model. Tensors have their names and their orientation in the
  * checkpoint already, so no device and no layout are needed.
  *
- * The files are those that a run writes at its end, by the same lists (ckpt/hf_write.c).
+ * The files are those that a run writes at its end, by the same lists (ckpt/hf_names.c).
  */
 #include "generate/export.h"
 

@@ -166,7 +166,7 @@ static void poke(const char *run, const char *tensor, int64_t first, int64_t n, 
     struct safet_file f;
     folder_path_in(run, "model.safetensors", path);
     CHECK_OK(safet_open(&f, path));
-    const struct safet_entry *e = safet_find(&f, tensor);
+    const struct safet_entry *e = safet_find(f.entry, f.n, tensor);
     int64_t at = e ? f.data - f.map.data + e->begin + 4 * first : -1;
     safet_close(&f);
     if (!CHECK(at >= 0))

@@ -151,7 +151,7 @@ static void check_metrics(const struct seen *s, const char *run)
 static void check_tensor(const struct seen *s, const struct safet_file *f,
                          const struct want_tensor *t)
 {
-    const struct safet_entry *e = safet_find(f, t->name);
+    const struct safet_entry *e = safet_find(f->entry, f->n, t->name);
     double l2 = 0, wave = 0, sum = 0;
     int64_t n = t->shape[0] * t->shape[1];
     if (!test_check(e && e->type == SAFET_F32 && e->nd == t->nd && e->shape[0] == t->shape[0] &&

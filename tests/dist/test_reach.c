@@ -40,13 +40,13 @@ static void open_weights(const char *run, struct safet_file *f)
 
 static int64_t count_of(const struct safet_file *f, const char *name)
 {
-    const struct safet_entry *e = safet_find(f, name);
+    const struct safet_entry *e = safet_find(f->entry, f->n, name);
     return CHECK(e != NULL) ? (e->end - e->begin) / 4 : 0;
 }
 
 static double element(const struct safet_file *f, const char *name, int64_t i)
 {
-    const struct safet_entry *e = safet_find(f, name);
+    const struct safet_entry *e = safet_find(f->entry, f->n, name);
     float x = NAN;
     if (e)
         memcpy(&x, f->data + e->begin + 4 * i, 4);

@@ -100,7 +100,7 @@ static void compare_weights(const char *one, const char *other, double bound)
     CHECK_OK(safet_open(&b, pb));
     CHECK_INT(a.n, b.n);
     for (int i = 0; i < a.n && i < b.n; i++) {
-        const struct safet_entry *e = &a.entry[i], *f = safet_find(&b, e->name);
+        const struct safet_entry *e = &a.entry[i], *f = safet_find(b.entry, b.n, e->name);
         double far = 0;
         if (!CHECK(f && f->end - f->begin == e->end - e->begin))
             continue;

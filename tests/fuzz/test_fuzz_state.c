@@ -141,8 +141,8 @@ static enum err read_back(const struct saved *s, const struct state_index *x)
 {
     static double out[1 << 13];
     for (int i = 0; i < s->tensors * STATE_KINDS; i++) {
-        const struct state_tensor *t = &s->tensor[i / STATE_KINDS];
-        const struct state_tensor *same = state_index_find(x, t->name);
+        const struct safet_entry *t = &s->tensor[i / STATE_KINDS];
+        const struct safet_entry *same = safet_find(x->tensor, x->tensors, t->name);
         int64_t n = t->shape[0] * t->shape[1];
         struct state_want w = {t->name, (enum state_kind)(i % STATE_KINDS),
                                {{0, 0}, {t->shape[0], t->shape[1]}}, false};

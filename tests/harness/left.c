@@ -108,7 +108,7 @@ int left_checkpoints(const char *run, const char *what)
     return n;
 }
 
-static double *read_all(const struct state_index *x, const struct state_tensor *t,
+static double *read_all(const struct state_index *x, const struct safet_entry *t,
                         enum state_kind kind)
 {
     struct state_want want = {.tensor = t->name, .kind = kind,
@@ -136,7 +136,7 @@ static double far_apart(const double *a, const double *b, int64_t n)
 static void compare_kind(const struct state_index *x, const struct state_index *y, int i,
                          enum state_kind kind, struct left_worst *out)
 {
-    const struct state_tensor *t = &x->tensor[i];
+    const struct safet_entry *t = &x->tensor[i];
     double *a = read_all(x, t, kind), *b = read_all(y, t, kind);
     double far = a && b ? far_apart(a, b, t->shape[0] * t->shape[1]) : INFINITY;
     if (far >= out->far) {

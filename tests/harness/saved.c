@@ -24,7 +24,7 @@ static int tensor_of(struct saved *s, const struct hf_place *p)
         i++;
     if (i < s->tensors)
         return i;
-    s->tensor[i] = (struct state_tensor){.nd = p->nd, .shape = {p->shape[0], p->shape[1]}};
+    s->tensor[i] = (struct safet_entry){.nd = p->nd, .shape = {p->shape[0], p->shape[1]}};
     memcpy(s->tensor[i].name, p->tensor, sizeof p->tensor);
     for (int k = 0; k < STATE_KINDS; k++)
         CHECK_OK(mem_new(p->shape[0] * p->shape[1], sizeof(double), "values", &s->value[k][i]));
@@ -81,7 +81,7 @@ static void add_chunk(struct saved *s, const struct state_chunk *c, int param,
     s->from[s->chunks++].at = at ? *at : c->box;
 }
 
-static struct state_chunk chunk_of(const struct state_tensor *t, int kind)
+static struct state_chunk chunk_of(const struct safet_entry *t, int kind)
 {
     struct state_chunk c = {.kind = (enum state_kind)kind, .nd = t->nd,
                             .shape = {t->shape[0], t->shape[1]}};

@@ -17,7 +17,7 @@ struct saved {
     struct model_param *param; /* owned; [params]: of the model */
     struct hf_place *place;   /* owned; [params] */
     int params;
-    struct state_tensor tensor[SAVED_TENSORS];
+    struct safet_entry tensor[SAVED_TENSORS];
     int tensors;
     double *value[STATE_KINDS][SAVED_TENSORS]; /* owned; in the tensor's orientation */
     struct state_chunk *chunk; /* owned; [chunks] */

@@ -97,10 +97,11 @@ static void test_read_reference(void)
     CHECK_INT(f.n, 2);
     CHECK_INT(f.bytes, 30);
     CHECK(f.data == p + 152);
-    const struct safet_entry *a = safet_find(&f, "a"), *b = safet_find(&f, "b");
+    const struct safet_entry *a = safet_find(f.entry, f.n, "a"), *b = safet_find(f.entry, f.n, "b");
     CHECK(a && a->type == SAFET_F32 && a->nd == 2 && a->shape[0] == 2 && a->shape[1] == 3);
     CHECK(b && b->type == SAFET_BF16 && b->nd == 1 && b->begin == 24 && b->end == 30);
-    CHECK(!safet_find(&f, "c") && !safet_find(&f, "") && !safet_find(&f, "__metadata__"));
+    CHECK(!safet_find(f.entry, f.n, "c") && !safet_find(f.entry, f.n, ""));
+    CHECK(!safet_find(f.entry, f.n, "__metadata__"));
     safet_close(&f);
     safet_close(&f); /* idempotent */
     struct safet_entry e[] = {entry("a", SAFET_F32, 2, 2, 3), entry("b", SAFET_BF16, 1, 3, 0)};
@@ -152,7 +153,7 @@ static void test_round_trip(void)
         CHECK_INT(f.n, n);
         CHECK(f.bytes == w.total && memcmp(f.data, data, (size_t)w.total) == 0);
         for (int i = 0; i < n; i++) {
-            const struct safet_entry *got = safet_find(&f, e[i].name);
+            const struct safet_entry *got = safet_find(f.entry, f.n, e[i].name);
             CHECK(got && got->type == e[i].type && got->nd == e[i].nd && got->begin == e[i].begin &&
                   got->end == e[i].end);
         }
@@ -384,7 +385,7 @@ static void test_fuzz(void)
         for (int i = 0; i < f.n; i++) {
             const struct safet_entry *e = &f.entry[i];
             CHECK(e->begin >= 0 && e->begin <= e->end && e->end <= f.bytes);
-            CHECK(e->nd >= 0 && e->nd <= 4 && safet_find(&f, e->name) == e);
+            CHECK(e->nd >= 0 && e->nd <= 4 && safet_find(f.entry, f.n, e->name) == e);
             sum += e->end - e->begin;
         }
         CHECK_INT(sum, f.bytes);
@@ -416,7 +417,7 @@ static void test_large(void)
     CHECK_OK(safet_open_bytes(&f, "large", p, size));
     double took = log_now() - from;
     CHECK_INT(f.n, N);
-    CHECK(safet_find(&f, "layers.99999") != NULL);
+    CHECK(safet_find(f.entry, f.n, "layers.99999") != NULL);
     test_check(took < 20.0, __FILE__, __LINE__, "%d tensors took %g s", N, took);
     safet_close(&f);
     mem_free(p);

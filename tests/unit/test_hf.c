@@ -4,7 +4,7 @@
  * the state of GPT2LMHeadModel and LlamaForCausalLM.
  */
 #include "model/model.h"
-#include "ckpt/ckpt.h"
+#include "ckpt/weights.h"
 #include "test.h"
 
 #include "base/mem.h"
@@ -205,28 +205,28 @@ static void test_find(void)
         "\"model.norm.weight\":{\"dtype\":\"I32\",\"shape\":[8],\"data_offsets\":[16960,16992]}}";
     uint8_t *p;
     struct safet_file f;
-    struct hf_tensor e;
+    struct weights_tensor e;
     int64_t n = (int64_t)sizeof header - 1;
     CHECK_OK(mem_new(8 + n + 16992, 1, "a test file", &p));
     p[0] = (uint8_t)n;
     p[1] = (uint8_t)(n >> 8);
     memcpy(p + 8, header, (size_t)n);
     CHECK_OK(safet_open_bytes(&f, "test", p, 8 + n + 16992));
-    struct hf_weights w = {&f, 1};
+    struct weights w = {.files = {&f, 1}};
     struct hf_place h = {.tensor = "transformer.wte.weight", .nd = 2, .shape = {257, 8}};
-    CHECK_OK(hf_find(&w, &h, &e)); /* a file of the bare model has no prefix */
-    CHECK_STR(e.entry->name, "wte.weight");
+    CHECK_OK(weights_find(&w, &h, &e)); /* a file of the bare model has no prefix */
+    CHECK_STR(e.name, "wte.weight");
     h = (struct hf_place){.tensor = "transformer.wpe.weight", .nd = 2, .shape = {16, 8}};
-    CHECK_OK(hf_find(&w, &h, &e));
-    CHECK_STR(e.entry->name, "transformer.wpe.weight");
+    CHECK_OK(weights_find(&w, &h, &e));
+    CHECK_STR(e.name, "transformer.wpe.weight");
     h.shape[0] = 17;
-    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "has shape (16, 8), the model has (17, 8)");
+    CHECK_ERR(weights_find(&w, &h, &e), ERR_CHECKPOINT, "has shape (16, 8), the model has (17, 8)");
     h = (struct hf_place){.tensor = "lm_head.weight", .nd = 2, .shape = {257, 8}};
-    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "(8, 257), the model has (257, 8)");
+    CHECK_ERR(weights_find(&w, &h, &e), ERR_CHECKPOINT, "(8, 257), the model has (257, 8)");
     h = (struct hf_place){.tensor = "model.norm.weight", .nd = 1, .shape = {8, 1}};
-    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "is of dtype I32");
+    CHECK_ERR(weights_find(&w, &h, &e), ERR_CHECKPOINT, "is of dtype I32");
     h.tensor[0] = 'x';
-    CHECK_ERR(hf_find(&w, &h, &e), ERR_CHECKPOINT, "no tensor xodel.norm.weight among its 4");
+    CHECK_ERR(weights_find(&w, &h, &e), ERR_CHECKPOINT, "no tensor xodel.norm.weight among its 4");
     safet_close(&f);
     mem_free(p);
 }

@@ -4,6 +4,7 @@
  * precision; tensors that no parameter reads.
  */
 #include "ckpt/state_local.h"
+#include "ckpt/weights.h"
 #include "test.h"
 
 #include "base/mem.h"
@@ -276,7 +277,7 @@ static enum err check_with(const struct model *a, const char *more, bool prefix)
         CHECK_OK(safet_write(&out, (float[]){i == 0 ? 5 : i == count - 1 ? more_begins : 6, 7}, 8));
     CHECK_OK(safet_commit(&out));
     CHECK_OK(hf_weights_open(&w, DIR_NAME));
-    enum err err = hf_check_rest(&w, a);
+    enum err err = weights_check_rest(&(struct weights){.files = w}, a);
     hf_weights_close(&w);
     return err;
 }

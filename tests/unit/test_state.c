@@ -219,7 +219,7 @@ static void *reads(void *arg)
 {
     const struct state_index *x = arg;
     for (int i = 0; i < x->tensors * STATE_KINDS; i++) {
-        const struct state_tensor *t = &x->tensor[i / STATE_KINDS];
+        const struct safet_entry *t = &x->tensor[i / STATE_KINDS];
         struct state_want w = {t->name, (enum state_kind)(i % STATE_KINDS),
                                {{0, 0}, {t->shape[0], t->shape[1]}}, false};
         double *out;

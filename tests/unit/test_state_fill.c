@@ -81,7 +81,7 @@ static enum err write_it(const struct shard *s, enum safet_type type, struct sta
 
 static void check_chunk(const struct safet_file *f, int i, const struct state_chunk *c)
 {
-    const struct safet_entry *e = safet_find(f, c->tensor);
+    const struct safet_entry *e = safet_find(f->entry, f->n, c->tensor);
     int64_t wrong = 0, cols = c->box.n[1];
     CHECK(e != NULL);
     for (int64_t k = 0; e && k < state_box_elements(&c->box); k++) {

@@ -44,7 +44,7 @@ static enum err read_all(const struct state_index *x)
 {
     static float out[1 << 16];
     for (int i = 0; i < x->tensors * STATE_KINDS; i++) {
-        const struct state_tensor *t = &x->tensor[i / STATE_KINDS];
+        const struct safet_entry *t = &x->tensor[i / STATE_KINDS];
         struct state_want w = {t->name, (enum state_kind)(i % STATE_KINDS),
                                {{0, 0}, {t->shape[0], t->shape[1]}}, false};
         TRY(state_read(x, &w, SAFET_F32, out));
@@ -548,11 +548,11 @@ static double seconds_of(int n)
                       .head_dim = 2, .ffn = 4, .vocab = 1 << 20, .seq = 4, .tied = true};
     struct state_head head = {.model = a, .type = SAFET_F32, .world = 1, .run = "r"};
     struct text t = {0};
-    struct state_tensor *tensor;
+    struct safet_entry *tensor;
     struct timespec from, to;
     struct state_index x;
     int tensors;
-    CHECK_OK(state_model_tensors(&a, &tensor, &tensors));
+    CHECK_OK(hf_sorted_entries(&a, &tensor, &tensors));
     text_add(&t, "{\"format\":\"" STATE_FORMAT "\",");
     state_head_add(&head, &t);
     for (int i = 0; i < tensors; i++)
@@ -563,7 +563,7 @@ static double seconds_of(int n)
                  "\"chunks\":[");
     add_many(&t, 1 << 20, n);
     for (int i = 0; i < tensors * STATE_KINDS; i++) {
-        const struct state_tensor *s = &tensor[i / STATE_KINDS];
+        const struct safet_entry *s = &tensor[i / STATE_KINDS];
         const char *kind = state_kind_name((enum state_kind)(i % STATE_KINDS));
         if (i % STATE_KINDS == 0 && strcmp(s->name, "transformer.wte.weight") == 0)
             continue;
