@@ -11,10 +11,34 @@
  * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
  * activation is made while the last one leaves. Of all these there are as many as the check
  * counted. Neighbouring stages on one rank pass activation and gradient by pointer.
+ *
+ * Where data ranks share the updates, UPDATE, GATHER and DROP are of the pieces of a store that
+ * begin in the segment they name. Whoever computes with weights that are being gathered waits for
+ * these alone.
  */
 #include "exec/exec_local.h"
 
 #include <stdio.h>
+
+/* ---- messages ---- */
+
+/* The message of an instruction: the activation of its microbatch into a stage, or the gradient of
+ * what that stage gave out; at p. Of a batch whose sequences are shorter, so much less. */
+static struct comm_device_msg message(const struct exec *x, struct sched_instr in, bool gradient,
+                                      void *p)
+{
+    bool next = in.op == SCHED_SEND_F, before = in.op == SCHED_SEND_B;
+    int reads = in.stage + (next || in.op == SCHED_RECV_B); /* the stage whose input it is of */
+    int into = sched_holding(x->sched, in.stage + next - before, in.mb);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
+    struct model_rank r = {x->a.of.model, x->a.of.split, mb.samples, &x->a.dev->types};
+    int64_t bytes = model_boundary_bytes(&r, x->a.of.cut[reads].first);
+    return (struct comm_device_msg){.peer = exec_world_rank(x, in.peer),
+                                    .lane = gradient,
+                                    .tag = 2 * into + gradient,
+                                    .p = p,
+                                    .bytes = bytes / x->a.of.model->seq * mb.t};
+}
 
 /* ---- forward ---- */
 
@@ -57,7 +81,7 @@ static enum err run_send_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct exec_slot *slot = exec_slot_of(e, in.mb);
-    struct comm_device_msg m = exec_msg(x, in, false, slot->slot.out);
+    struct comm_device_msg m = message(x, in, false, slot->slot.out);
     TRY(comm_device_send_start(x->a.world, &m, &slot->sent));
     if (x->sched->forward_only)
         exec_slot_give(e, in.mb);
@@ -69,7 +93,7 @@ static enum err run_recv_f(struct exec *x, struct sched_instr in)
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     TRY(exec_slot_take(x, e, in.mb));
     struct exec_slot *slot = exec_slot_of(e, in.mb);
-    struct comm_device_msg m = exec_msg(x, in, false, stage_input(&e->stage, &slot->slot));
+    struct comm_device_msg m = message(x, in, false, slot->slot.save[0][SAVE_X]);
     return comm_device_recv_start(x->a.world, &m, &slot->recv_f);
 }
 
@@ -98,81 +122,73 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     x->ring_next = (x->ring_next + 1) % x->rings;
     *out = x->ring[x->ring_next];
     TRY(exec_await(x, &x->ring_sent[x->ring_next]));
-    arena_poison(&x->comm, *out);
+    arena_poison(&x->arena[MEMORY_COMM], *out);
     return ERR_OK;
 }
 
-static enum err take_keep(struct exec *x, struct exec_stage *e, int mb)
+/* The backward of a microbatch as far as its instruction goes; first: it begins with it. */
+static enum err backward_of(struct exec *x, struct sched_instr in, bool first, struct stage_mb *mb,
+                            struct stage_back *out)
 {
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     int k;
-    TRY(exec_keep_find(x, e, &k));
-    e->keep[k].used = true;
-    e->keep_of[mb] = k;
+    if (first) {
+        TRY(exec_keep_find(x, e, &k));
+        e->keep[k].used = true;
+        e->keep_of[in.mb] = k;
+    }
+    *mb = exec_mb_of(x, in.mb);
+    *out = (struct stage_back){.mb = mb,
+                               .slot = &exec_slot_of(e, in.mb)->slot,
+                               .keep = &e->keep[e->keep_of[in.mb]].keep,
+                               .parts = exec_parts_of(x, e, in)};
     return ERR_OK;
 }
 
-/* The backward of a microbatch is over. */
-static void end_backward(const struct exec *x, struct exec_stage *e, int mb)
+/* Was it the last of it? Then all that the microbatch has is given back. */
+static void end_backward(struct exec *x, struct sched_instr in)
 {
-    if (x->splits) {
-        e->keep[e->keep_of[mb]].used = false;
-        e->keep_of[mb] = EXEC_NO_SLOT;
-    }
-    exec_saves_give(e, mb);
-    exec_slot_give(e, mb);
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
+    x->cut = !sched_ends_stage(in);
+    if (x->cut)
+        return;
+    e->keep[e->keep_of[in.mb]].used = false;
+    e->keep_of[in.mb] = EXEC_NO_SLOT;
+    exec_saves_give(e, in.mb);
+    exec_slot_give(e, in.mb);
 }
 
+/* Whole, or its input's half, which is of all segments. */
 static enum err run_b(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
-    struct exec_slot *slot = exec_slot_of(e, in.mb);
-    struct stage_mb mb = exec_mb_of(x, in.mb);
-    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .keep = &e->shared,
-                           .parts = exec_parts_of(x, e, in)};
-    x->cut = !sched_ends_stage(in);
-    if (x->splits && sched_begins_stage(x->sched, in)) /* a list with I and W: a set serves a B */
-        TRY(take_keep(x, e, in.mb));
-    if (x->splits)
-        b.keep = &e->keep[e->keep_of[in.mb]].keep;
-    TRY(exec_await(x, &slot->recv_b));
-    if (sched_ends_stage(in))
+    bool whole = in.op == SCHED_B;
+    struct stage_mb mb;
+    struct stage_back b;
+    TRY(backward_of(x, in, !whole || sched_begins_stage(x->sched, in), &mb, &b));
+    TRY(exec_await(x, &exec_slot_of(e, in.mb)->recv_b));
+    if (!whole || sched_ends_stage(in))
         TRY(gradient_out(x, e, in.mb, &b.dx));
+    if (!whole)
+        return stage_backward_input(&e->stage, &b);
     TRY(stage_backward(&e->stage, &b));
-    if (sched_ends_stage(in))
-        end_backward(x, e, in.mb);
+    end_backward(x, in);
     return ERR_OK;
-}
-
-static enum err run_i(struct exec *x, struct sched_instr in)
-{
-    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
-    struct exec_slot *slot = exec_slot_of(e, in.mb);
-    struct stage_mb mb = exec_mb_of(x, in.mb);
-    TRY(take_keep(x, e, in.mb));
-    struct stage_back b = {.mb = &mb, .slot = &slot->slot,
-                           .keep = &e->keep[e->keep_of[in.mb]].keep};
-    TRY(exec_await(x, &slot->recv_b));
-    TRY(gradient_out(x, e, in.mb, &b.dx));
-    return stage_backward_input(&e->stage, &b);
 }
 
 static enum err run_w(struct exec *x, struct sched_instr in)
 {
-    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
-    struct stage_mb mb = exec_mb_of(x, in.mb);
-    struct stage_back b = {.mb = &mb, .slot = &exec_slot_of(e, in.mb)->slot,
-                           .keep = &e->keep[e->keep_of[in.mb]].keep,
-                           .parts = exec_parts_of(x, e, in)};
-    x->cut = !sched_ends_stage(in);
-    TRY(stage_backward_weight(&e->stage, &b));
-    if (sched_ends_stage(in))
-        end_backward(x, e, in.mb);
+    struct stage_mb mb;
+    struct stage_back b;
+    TRY(backward_of(x, in, false, &mb, &b));
+    TRY(stage_backward_weight(&exec_stage_of(x, in.stage, in.mb)->stage, &b));
+    end_backward(x, in);
     return ERR_OK;
 }
 
 static enum err run_send_b(struct exec *x, struct sched_instr in)
 {
-    struct comm_device_msg m = exec_msg(x, in, true, x->ring[x->ring_next]);
+    struct comm_device_msg m = message(x, in, true, x->ring[x->ring_next]);
     return comm_device_send_start(x->a.world, &m, &x->ring_sent[x->ring_next]);
 }
 
@@ -192,7 +208,7 @@ static enum err run_recv_b(struct exec *x, struct sched_instr in)
 {
     struct exec_slot *slot = exec_slot_of(exec_stage_of(x, in.stage, in.mb), in.mb);
     TRY(exec_await(x, &slot->sent));
-    struct comm_device_msg m = exec_msg(x, in, true, slot->slot.out);
+    struct comm_device_msg m = message(x, in, true, slot->slot.out);
     return comm_device_recv_start(x->a.world, &m, &slot->recv_b);
 }
 
@@ -220,7 +236,7 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
     struct exec_stage *e = exec_stage_held(x, in.stage);
     const struct param_store *s = &e->stage.params;
     TRY(param_grads_settle(s));
-    return comm_all_reduce(x->merge, s->grad, s->elements, x->a.dev->at, COMM_SUM);
+    return comm_all_reduce(x->group[GROUP_MERGE], s->grad, s->elements, x->a.dev->at, COMM_SUM);
 }
 
 static enum err run_tied(struct exec *x, struct sched_instr in)
@@ -231,32 +247,126 @@ static enum err run_tied(struct exec *x, struct sched_instr in)
     TRY(param_grad_settle(p));
     /* The other end's owners have other ranges of it, so both add all of it. */
     TRY(dp_gather(&exec_stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
-    return comm_all_reduce(x->tied, param_grad(p), p->count, x->a.dev->at, COMM_SUM);
+    return comm_all_reduce(x->group[GROUP_TIED], param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
+
+/* A list whose steps nobody names is run without its step. */
+static bool steps(const struct exec *x)
+{
+    return x->hooks && x->hooks->step;
+}
+
+/* One tensor rank adds the loss; ranks without a head have none. */
+static const double *own_loss(const struct exec *x)
+{
+    return x->coord[AXIS_TP] == 0 ? x->loss : NULL;
+}
+
+enum err exec_step_set(struct exec *x, const struct exec_hooks *hooks)
+{
+    struct optim_step step;
+    hooks->step(hooks->arg, &step);
+    return optim_ready(&x->optim, &step);
+}
+
+static enum err run_norm(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    if (!steps(x))
+        return ERR_OK;
+    if (!x->records) /* replays bring their own */
+        TRY(exec_step_set(x, x->hooks));
+    return optim_norm(&x->optim, own_loss(x));
+}
+
+static enum err run_step(struct exec *x, struct sched_instr in)
+{
+    (void)in;
+    ENSURE(x->a.of.shares == 1);
+    for (int i = 0; steps(x) && i < x->stages_here; i++)
+        TRY(optim_update(&x->optim, x->store[i], 0));
+    return ERR_OK;
+}
+
+/* The pieces that begin in the segment, of a stage that may have none: *from .. *to - 1. */
+static struct exec_stage *pieces_of(struct exec *x, struct sched_instr in, int *from, int *to)
+{
+    struct exec_stage *e = exec_stage_held(x, in.stage);
+    struct stage_range parts = exec_parts_of(x, e, in);
+    ENSURE(x->a.of.shares > 1);
+    dp_pieces(&e->dp, parts.first, parts.end, from, to);
+    *to = (int)num_min(*to, param_share_pieces(&e->stage.params));
+    return e;
+}
+
+static enum err run_update(struct exec *x, struct sched_instr in)
+{
+    int piece, to;
+    struct exec_stage *e = pieces_of(x, in, &piece, &to);
+    for (; steps(x) && piece < to; piece++)
+        TRY(optim_update(&x->optim, &e->stage.params, piece));
+    return ERR_OK;
+}
+
+static enum err run_gather(struct exec *x, struct sched_instr in)
+{
+    int piece, to;
+    struct exec_stage *e = pieces_of(x, in, &piece, &to);
+    for (; piece < to; piece++)
+        TRY(dp_weights_start(&e->dp, piece));
+    return ERR_OK;
+}
+
+/* Their memory stays: with guards whoever uses it meets NaN. */
+static enum err run_drop(struct exec *x, struct sched_instr in)
+{
+    int piece, to;
+    struct exec_stage *e = pieces_of(x, in, &piece, &to);
+    for (; piece < to; piece++)
+        exec_poison_weights(x, &e->stage.params, piece);
+    return ERR_OK;
+}
+
+static int64_t begin_of(const struct param_store *s, int part)
+{
+    int first = s->part_first[part];
+    return first < s->n ? s->param[first].offset : s->elements;
+}
+
+/* The weights of some parts are whole. */
+static enum err await_parts(struct exec_stage *e, struct stage_range parts)
+{
+    const struct param_store *s = &e->stage.params;
+    int64_t begin = begin_of(s, parts.first), end = begin_of(s, parts.end);
+    for (int i = 0; i < s->pieces; i++)
+        if (s->edge[i] < end && s->edge[i + 1] > begin)
+            TRY(dp_weights_finish(&e->dp, i));
+    return ERR_OK;
+}
+
+static enum err await_weights(struct exec *x, struct sched_instr in)
+{
+    if (x->a.of.shares == 1 || in.op >= SCHED_COMPUTE_OPS)
+        return ERR_OK;
+    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
+    struct stage_range parts = exec_parts_of(x, e, in);
+    bool head = parts.end == e->stage.parts && stage_has_head(&e->stage) && x->a.of.model->tied;
+    if (head && x->stage[0].id == 0) /* its matrix is the embedding's */
+        TRY(await_parts(&x->stage[0], (struct stage_range){0, 1}));
+    return await_parts(e, parts);
+}
+
+/* ---- the interpreter ---- */
 
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
 static exec_fn *const exec_table[SCHED_OP_COUNT] = {
-    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_i, [SCHED_W] = run_w, [SCHED_R] = run_r,
+    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_b, [SCHED_W] = run_w, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = exec_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
-    [SCHED_WAIT] = run_wait, [SCHED_NORM] = exec_norm, [SCHED_UPDATE] = exec_update,
-    [SCHED_GATHER] = exec_gather, [SCHED_DROP] = exec_drop,
+    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_WAIT] = run_wait, [SCHED_NORM] = run_norm, [SCHED_UPDATE] = run_update,
+    [SCHED_GATHER] = run_gather, [SCHED_DROP] = run_drop,
 };
-
-enum err exec_feed(struct exec *x, const struct exec_batch *b)
-{
-    int64_t n = b->samples * b->t, floats = model_floats(x->a.model);
-    const void *input = b->input;
-    ENSURE(b->samples <= x->a.share && b->t <= x->a.model->seq);
-    for (int64_t i = 0; x->wide && i < n * floats; i++)
-        x->wide[i] = (double)((const float *)b->input)[i];
-    TRY(dev_h2d(x->a.dev, x->input, x->wide ? x->wide : input, n * x->input_bytes));
-    if (b->targets)
-        TRY(dev_h2d(x->a.dev, x->targets, b->targets, n * (int64_t)sizeof(int32_t)));
-    TRY(dev_h2d(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
-    return dev_zero(x->a.dev, x->loss, (int64_t)sizeof(double));
-}
 
 /* The instruction at which this rank stands, for messages. */
 static const char *where(const struct exec *x, char buf[SCHED_CELL])
@@ -293,33 +403,51 @@ static enum err run_instr(struct exec *x)
     if (x->hooks && x->hooks->begins)
         x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
-    TRY(exec_weights_await(x, in));
+    TRY(await_weights(x, in));
     TRY(exec_table[in.op](x, in));
     if (!x->cut)
         exec_poison_scratch(x);
     return exec_trace_end(x, outer);
 }
 
-void exec_reset(struct exec *x)
+enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
+    int64_t n = b->samples * b->t, floats = model_floats(x->a.of.model);
+    ENSURE(b->samples <= x->a.of.share && b->t <= x->a.of.model->seq);
+    for (int64_t i = 0; x->wide && i < n * floats; i++)
+        x->wide[i] = (double)((const float *)b->input)[i];
+    TRY(dev_h2d(x->a.dev, x->input, x->wide ? x->wide : b->input, n * x->input_bytes));
+    if (b->targets)
+        TRY(dev_h2d(x->a.dev, x->targets, b->targets, n * (int64_t)sizeof(int32_t)));
+    TRY(dev_h2d(x->a.dev, x->step, &b->step, (int64_t)sizeof b->step));
+    return dev_zero(x->a.dev, x->loss, (int64_t)sizeof(double));
+}
+
+void exec_begin(struct exec *x, const struct sched *s, const struct exec_batch *b,
+                const struct exec_hooks *hooks)
+{
+    x->sched = s;
+    x->batch = b;
+    x->hooks = hooks;
+    x->at = s->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
+    x->ring_next = 0;
+    x->cut = false;
     for (int i = 0; i < x->stages_here; i++) {
         struct exec_stage *e = &x->stage[i];
         e->slot_next = 0;
-        exec_slots_home(e);
+        for (int k = 0; k < e->slots; k++) { /* neighbours on a rank change buffers */
+            e->slot[k].slot.save[0][SAVE_X] = e->slot[k].in;
+            e->slot[k].slot.out = e->slot[k].out;
+        }
     }
-    x->ring_next = 0;
-    x->cut = false;
 }
 
 enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch *b,
                   const struct exec_hooks *hooks)
 {
-    ENSURE(s->checked && s->p == x->a.sched->p && s->stages == x->a.sched->stages);
-    ENSURE(s->m <= x->a.sched->m && s->replicas <= x->a.sched->replicas);
-    x->sched = s;
-    x->batch = b;
-    x->hooks = hooks;
-    exec_reset(x);
+    ENSURE(s->checked && s->p == x->a.of.sched->p && s->stages == x->a.of.sched->stages);
+    ENSURE(s->m <= x->a.of.sched->m && s->replicas <= x->a.of.sched->replicas);
+    exec_begin(x, s, b, hooks);
     TRY(exec_feed(x, b));
     exec_trace_run(x);
     exec_count_run(x);
@@ -335,7 +463,12 @@ enum err exec_perform(struct exec *x)
         if (err != ERR_OK)
             return say_where(x, err);
     }
-    TRY(exec_drain(x));
+    /* Buffers of the run are used again when every send is over. */
+    for (int i = 0; i < x->rings; i++)
+        TRY(exec_await(x, &x->ring_sent[i]));
+    for (int i = 0; i < x->stages_here; i++)
+        for (int k = 0; k < x->stage[i].slots; k++)
+            TRY(exec_await(x, &x->stage[i].slot[k].sent));
     return exec_guard_check(x);
 }
 
@@ -343,4 +476,14 @@ enum err exec_loss(struct exec *x, double *sum)
 {
     TRY(dev_d2h(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
+}
+
+enum err exec_land(struct exec *x, double *landed)
+{
+    return optim_land(&x->optim, landed);
+}
+
+enum err exec_own_sums(struct exec *x, const struct optim_step *s, double *sums)
+{
+    return optim_sums(&x->optim, s, own_loss(x), sums);
 }

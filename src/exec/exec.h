@@ -28,26 +28,18 @@ struct exec;
 struct exec_event { double start, end, waited; };
 
 struct exec_args {
-    const struct model *model;
-    struct model_split split;
+    struct buffers_args of; /* the plan of its buffers, with the training schedule */
     const struct mesh *mesh;
-    const struct sched *sched;         /* the training schedule; sizes the slots */
-    const struct sched_report *report;
-    const struct model_stage *cut;      /* [stages] */
     const struct segments *segments;   /* [stages] */
-    bool redo;                         /* they are recomputed each by itself */
     struct dev *dev;
     struct comm_world *world;
-    int64_t samples, share;            /* of a full microbatch; of this rank's part of a step */
     uint64_t seed;
-    bool training;
     struct optim_rule optim;
     bool trace;                        /* keep exec_events */
     bool guards;                       /* in memory of the host, as debug builds always: guards
                                           behind each buffer, NaN in those that are not in use */
     int64_t tp_rows;                   /* struct tp's rows */
     bool tp_chunked;                   /* struct tp's steps, also where nothing goes by copies */
-    int shares;                        /* data ranks that share the updates; 1: each makes all */
     const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
     const struct step_traffic *traffic; /* planned for this rank (exec_count_check); NULL: none */
     const int64_t *plan;               /* [MEMORY_KINDS] bytes of this rank (plan/memory.h) */

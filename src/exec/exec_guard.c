@@ -4,6 +4,9 @@
  * every piece of every arena, looked at behind each run of a list, and NaN in each buffer from when
  * it is given back to when it is written again. A buffer that is too small, or read by who has no
  * right to it any more, is then an error that says which it is, or a loss that is not finite.
+ *
+ * A step is held to its plan of communication, too (plan/traffic.h): what the transport has counted
+ * in a run of the training list, by group and kind, is what was planned.
  */
 #include "exec/exec_local.h"
 
@@ -19,47 +22,34 @@ bool exec_guarded(const struct exec_args *a)
 
 enum err exec_guard_check(const struct exec *x)
 {
-    const struct arena *all[] = {&x->weights, &x->master, &x->grads, &x->moments,
-                                 &x->activations, &x->work, &x->comm, &x->data};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        TRY(arena_check(all[i]));
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        TRY(arena_check(&x->arena[k]));
     return ERR_OK;
 }
 
-/* Its buffers are empty until a save set is lent to it. */
-void exec_poison_slot(const struct exec *x, const struct exec_stage *e,
-                      const struct exec_slot *slot)
+/* Of a slot, those that have no save set's. */
+void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(*save)[SAVE_COUNT])
 {
     for (int i = 0; x->guards && i < e->stage.parts; i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            arena_poison(&x->activations, slot->slot.save[i][id]);
-    if (x->guards)
-        arena_poison(&x->activations, slot->slot.out);
-}
-
-void exec_poison_saves(const struct exec *x, const struct exec_stage *e,
-                       const struct stage_saves *set)
-{
-    for (int i = 0; x->guards && i < e->stage.parts; i++)
-        for (int id = 0; id < SAVE_COUNT; id++)
-            arena_poison(&x->activations, set->save[i][id]);
+            arena_poison(&x->arena[MEMORY_ACTIVATIONS], save[i][id]);
 }
 
 void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
                       const struct stage_keep *keep)
 {
-    const struct arena *from = keep->per_slot ? &x->activations : &x->work;
+    enum memory_kind from = keep->per_slot ? MEMORY_ACTIVATIONS : MEMORY_WORK;
     for (int i = 0; x->guards && i < e->stage.parts; i++)
         for (int id = 0; id < KEEP_COUNT; id++)
-            arena_poison(from, keep->keep[i][id]);
+            arena_poison(&x->arena[from], keep->keep[i][id]);
 }
 
 void exec_poison_scratch(const struct exec *x)
 {
     for (int id = 0; x->guards && id < WORK_COUNT; id++)
-        arena_poison(&x->work, x->scratch.at[id]);
-    for (int i = 0; x->guards && !x->splits && x->a.training && i < x->stages_here; i++)
-        exec_poison_keep(x, &x->stage[i], &x->stage[i].shared);
+        arena_poison(&x->arena[MEMORY_WORK], x->scratch.at[id]);
+    for (int i = 0; !x->a.of.splits && x->a.of.training && i < x->stages_here; i++)
+        exec_poison_keep(x, &x->stage[i], &x->stage[i].keep[0].keep);
 }
 
 void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece)
@@ -70,4 +60,47 @@ void exec_poison_weights(const struct exec *x, const struct param_store *s, int 
         return;
     memset(s->w + begin * s->ct, 0xff, (size_t)((own.begin - begin) * s->ct));
     memset(s->w + own.end * s->ct, 0xff, (size_t)((end - own.end) * s->ct));
+}
+
+/* ---- traffic ---- */
+
+static void count(struct exec *x, struct step_traffic *out)
+{
+    *out = (struct step_traffic){.sent = comm_sent(x->a.world)};
+    for (int k = 0; k < GROUP_KINDS; k++)
+        if (x->group[k])
+            memcpy(out->group[k], comm_group_counted(x->group[k]), sizeof out->group[k]);
+}
+
+void exec_count_run(struct exec *x)
+{
+    x->counts = x->guards && x->a.traffic && x->sched == x->a.of.sched;
+    if (x->counts)
+        count(x, &x->counted);
+}
+
+static enum err compare(const char *who, enum traffic_kind k, struct traffic plan,
+                        struct traffic before, struct traffic now)
+{
+    struct traffic run = {now.messages - before.messages, now.bytes - before.bytes};
+    if (run.messages != plan.messages || run.bytes != plan.bytes)
+        FAIL(ERR_INTERNAL,
+             "executor: in its %s group a step started %s %lld times, of %lld bytes "
+             "together, and planned were %lld, of %lld",
+             who, mesh_traffic_name(k), (long long)run.messages, (long long)run.bytes,
+             (long long)plan.messages, (long long)plan.bytes);
+    return ERR_OK;
+}
+
+enum err exec_count_check(struct exec *x)
+{
+    struct step_traffic now;
+    if (!x->counts)
+        return ERR_OK;
+    count(x, &now);
+    for (int g = 0; g < GROUP_KINDS; g++)
+        for (int k = 0; k < TRAFFIC_KINDS; k++)
+            TRY(compare(groups_name((enum group_kind)g), (enum traffic_kind)k,
+                        x->a.traffic->group[g][k], x->counted.group[g][k], now.group[g][k]));
+    return compare("pipeline", TRAFFIC_SEND, x->a.traffic->sent, x->counted.sent, now.sent);
 }

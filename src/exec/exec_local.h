@@ -18,7 +18,7 @@ struct exec_slot {
 };
 
 struct exec_saves {
-    struct stage_saves saves;
+    void *(*save)[SAVE_COUNT];
     bool used;
 };
 
@@ -33,15 +33,16 @@ struct exec_stage {
     struct param_memory memory; /* of its parameters */
     int id;                  /* 0 .. stages - 1 */
     int holding;             /* 0 .. replicas * stages - 1 */
+    void **pointer;          /* owned; of all slots and sets, which point into it */
     struct exec_slot *slot;  /* owned; [slots] */
     int slots, slot_next;    /* where the search for a free one begins */
     struct exec_saves *saves; /* owned; [save_sets] */
     int save_sets;
-    struct exec_keep *keep;  /* owned; [keeps] when the schedule splits backward, else none */
+    struct exec_keep *keep; /* owned; [keeps]; unless the schedule splits backward one, whose
+                               buffers are the rank's scratch */
     int keeps;
     int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
     bool *again;             /* owned; [m] the training list recomputes it */
-    struct stage_keep shared; /* without a split backward: the rank's one set */
     struct dp dp;
     const struct segments *segments; /* of the plan */
 };
@@ -55,26 +56,29 @@ struct exec_trace {
     struct exec_event *event; /* owned; [instructions]; NULL: not asked for */
 };
 
+/* Of the transport; base NULL: each arena of it is the device's own. */
+struct exec_window {
+    void *base;
+    int64_t bytes;
+};
+
 struct exec {
     struct exec_args a;
     struct mesh mesh;
     int coord[AXIS_COUNT];
-    struct arena weights, master, grads, moments, activations, work, comm, data;
-    bool grads_lent, weights_lent; /* the transport's, not the device's */
-    int64_t window_bytes;     /* of gradients, and of weights where data ranks share the updates */
-    void *stream;             /* the transport's: activations, scratch, communication; NULL: each is
-                                 the device's own */
-    int64_t stream_bytes;
+    struct arena arena[MEMORY_KINDS];
+    void *taken[MEMORY_KINDS];      /* owned: an arena's memory; NULL: it is the transport's */
+    struct exec_window data_window; /* gradients, and weights where data ranks share the updates */
+    struct exec_window stream_window; /* activations, scratch, communication */
     bool guards;              /* arenas have them, and what is not in use is NaN */
-    struct comm_group *world, *tp, *kv, *dp, *sums, *tied, *merge;
-    struct dp_flight flight;  /* of dp */
+    struct comm_group *group[GROUP_KINDS]; /* owned; NULL: the rank is alone */
+    struct dp_flight flight;               /* of data ranks' group */
     struct optim optim;
     struct param_store **store; /* owned; [stages_here] */
     struct exec_stage *stage; /* owned; [stages_here] */
-    int stages_here, mb_max;
+    int stages_here;
     int *here;                /* owned; [replicas * stages] index into stage or -1 */
     struct stage_work scratch;
-    bool splits;              /* the schedule has I and W */
     bool cut;                 /* a backward is between two of its segments */
     void **ring;              /* owned; [rings] gradients on their way to the stage before */
     struct comm_req *ring_sent; /* owned; [rings] */
@@ -102,56 +106,40 @@ struct exec {
     bool counts;                 /* its traffic is one that is planned */
 };
 
-/* exec_msg.c: every wait for a message goes through exec_await; bytes of what a stage reads of a
- * microbatch on this rank; world rank of a pipeline rank; tag of messages into a stage. */
-enum err exec_await(struct exec *x, struct comm_req *r);
-int64_t exec_input_bytes(const struct exec *x, int stage, int mb);
-int exec_world_rank(const struct exec *x, int pp);
-int exec_tag(const struct exec *x, int stage, int mb, bool gradient);
-/* The message of an instruction: the activation of its microbatch into a stage, or the gradient of
- * what that stage gave out; at p. */
-struct comm_device_msg exec_msg(const struct exec *x, struct sched_instr in, bool gradient,
-                                void *p);
-/* Waits until every send is over, before the buffers of the run are used again. */
-enum err exec_drain(struct exec *x);
-/* Microbatch mb of the batch under way, full or the rest. */
-struct stage_mb exec_mb_of(const struct exec *x, int mb);
+/* ---- exec.c ---- */
 
-/* Before each run: what the choice of slots depends on is as before any other, so that a list
- * always makes the same calls, with the same buffers. */
-void exec_reset(struct exec *x);
+/* A list is about to run on a batch. What the choice of slots depends on is as before any other
+ * run, so that a list always makes the same calls, with the same buffers. */
+void exec_begin(struct exec *x, const struct sched *s, const struct exec_batch *b,
+                const struct exec_hooks *hooks);
 /* The batch to the device, and no loss yet. */
 enum err exec_feed(struct exec *x, const struct exec_batch *b);
 /* All instructions of x->sched, until every send is over. */
 enum err exec_perform(struct exec *x);
+/* What hooks->step says, to the device. */
+enum err exec_step_set(struct exec *x, const struct exec_hooks *hooks);
 
-/* exec_slots.c: does microbatch mb meet stage `id` on this rank? The stage of an instruction; of
- * one that names no microbatch; and the parts that it is for. */
+/* ---- exec_slots.c ---- */
+
+/* Microbatch mb of the batch under way, full or the rest. */
+struct stage_mb exec_mb_of(const struct exec *x, int mb);
+/* World rank of a pipeline rank. */
+int exec_world_rank(const struct exec *x, int pp);
+/* Every wait for a message goes through here: the host's, or that of the device's stream. */
+enum err exec_await(struct exec *x, struct comm_req *r);
+/* Does microbatch mb meet stage `id` on this rank? The stage of an instruction; of one that names
+ * no microbatch; and the parts that it is for. */
 bool exec_is_here(const struct exec *x, int id, int mb);
 struct exec_stage *exec_stage_of(struct exec *x, int id, int mb);
 struct exec_stage *exec_stage_held(struct exec *x, int id);
 struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *e,
                                  struct sched_instr in);
-
-/* exec_step.c: what hooks->step says, to the device. What ends a step. And before whatever
- * computes, the gathers of its weights are. */
-enum err exec_optim_open(struct exec *x);
-enum err exec_step_set(struct exec *x, const struct exec_hooks *hooks);
-enum err exec_norm(struct exec *x, struct sched_instr in);
-enum err exec_step(struct exec *x, struct sched_instr in);
-enum err exec_update(struct exec *x, struct sched_instr in);
-enum err exec_gather(struct exec *x, struct sched_instr in);
-enum err exec_drop(struct exec *x, struct sched_instr in);
-enum err exec_weights_await(struct exec *x, struct sched_instr in);
-
 /* The slot of microbatch mb. */
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb);
 /* A slot for it, and back; a save set lent to that slot, and back; *k = a keep set that is free,
  * which stays free. Errors: ERR_INTERNAL where the check counted too few. */
 enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb);
 void exec_slot_give(struct exec_stage *e, int mb);
-/* Each slot has its own buffers again (neighbours on a rank change theirs). Between runs. */
-void exec_slots_home(struct exec_stage *e);
 enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb);
 void exec_saves_give(struct exec_stage *e, int mb);
 enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k);
@@ -167,30 +155,19 @@ enum err exec_trace_end(struct exec *x, int64_t outer);
 enum err exec_trace_wait(struct exec *x);
 enum err exec_trace_waited(struct exec *x);
 
-/* exec_count.c: a run begins. */
-void exec_count_run(struct exec *x);
-
 /* exec_record.c: the recording, if there is one, and what the world knows of it. */
 void exec_forget(struct exec *x);
 
-/* exec_guard.c: are there to be guards? What was written behind a buffer: ERR_INTERNAL. The rest do
- * nothing without guards: a slot, a save set, a keep set before they are used; scratch between
- * instructions. */
+/* exec_guard.c: are there to be guards? What was written behind a buffer: ERR_INTERNAL. A run
+ * begins, whose traffic is counted. The rest do nothing without guards: a slot, a save set, a keep
+ * set before they are used; scratch between instructions; what others own of a piece of weights. */
 bool exec_guarded(const struct exec_args *a);
 enum err exec_guard_check(const struct exec *x);
-void exec_poison_slot(const struct exec *x, const struct exec_stage *e,
-                      const struct exec_slot *slot);
-void exec_poison_saves(const struct exec *x, const struct exec_stage *e,
-                       const struct stage_saves *set);
+void exec_count_run(struct exec *x);
+void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(*save)[SAVE_COUNT]);
 void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
                       const struct stage_keep *keep);
 void exec_poison_scratch(const struct exec *x);
-/* And what others own of a piece of weights. */
 void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece);
-
-/* exec_groups.c: where a group is kept */
-struct comm_group **exec_group_at(struct exec *x, enum group_kind k);
-enum err exec_groups_open(struct exec *x);
-void exec_groups_close(struct exec *x);
 
 #endif

@@ -1,82 +1,134 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the executor: arenas, groups, and all buffers of the plan's list (plan/buffers.h), from
- * the arena of their kind to where they belong; then the stages over them.
+ * Opening the executor: arenas, the groups and channels that the plan lists (plan/groups.h), in its
+ * order, and all buffers of the plan's list (plan/buffers.h), from the arena of their kind to where
+ * they belong; then the stages over them. And what others ask an executor about itself.
  */
 #include "exec/exec_local.h"
 
-static enum err arena_from_device(struct exec *x, struct arena *a, int64_t bytes, const char *name)
+/* ---- memory ---- */
+
+static enum err open_arena(struct exec *x, enum memory_kind k, void *p, int64_t bytes)
 {
-    void *p = NULL;
+    static const char *const name[MEMORY_KINDS] = {
+        [MEMORY_WEIGHTS] = "weights", [MEMORY_MASTER] = "master weights",
+        [MEMORY_GRADS] = "gradients", [MEMORY_OPTIM] = "optimizer state",
+        [MEMORY_ACTIVATIONS] = "activations", [MEMORY_WORK] = "scratch",
+        [MEMORY_COMM] = "communication", [MEMORY_DATA] = "data and tables"};
     int64_t block = x->guards ? arena_guarded_bytes(bytes) : bytes;
-    if (bytes > 0)
-        TRY(x->a.dev->ops->alloc(x->a.dev, block, name, &p));
-    arena_over(a, p, bytes, name);
-    return x->guards && p ? arena_guard(a) : ERR_OK;
+    if (!p && bytes > 0) {
+        TRY(x->a.dev->ops->alloc(x->a.dev, block, name[k], &p));
+        x->taken[k] = p;
+    }
+    arena_over(&x->arena[k], p, bytes, name[k]);
+    return x->guards && x->taken[k] ? arena_guard(&x->arena[k]) : ERR_OK;
 }
 
-/* Gradients lie where GPUs of the other ranks may read them, if the transport has such a place; and
- * where data ranks share the updates, so do the weights, behind them. */
-static enum err open_grads_and_weights(struct exec *x)
+/* Arenas of n kinds behind one another where GPUs of the other ranks may read them, if the
+ * transport has such a place; else, and with name NULL, each by itself. */
+static enum err open_window(struct exec *x, const enum memory_kind *kind, int n, const char *name,
+                            struct exec_window *out)
 {
-    int64_t grads = x->a.plan[MEMORY_GRADS], weights = x->a.plan[MEMORY_WEIGHTS];
-    bool shared = x->a.shares > 1;
-    void *p = NULL;
-    x->window_bytes = grads + (shared ? weights : 0);
-    if (x->mesh.size[AXIS_DP] > 1)
-        TRY(comm_window_take(x->a.world, x->window_bytes,
-                             shared ? "gradients and weights" : "gradients", &p));
-    x->grads_lent = p != NULL;
-    x->weights_lent = p && shared;
-    if (p)
-        arena_over(&x->grads, p, grads, "gradients");
-    else
-        TRY(arena_from_device(x, &x->grads, grads, "gradients"));
-    if (x->weights_lent)
-        arena_over(&x->weights, (char *)p + grads, weights, "weights");
-    else
-        TRY(arena_from_device(x, &x->weights, weights, "weights"));
-    return ERR_OK;
-}
-
-/* So does what tensor and pipeline ranks tell each other, in one window: activations, scratch,
- * gradients on their way. The three have the same layout on all tensor ranks, since plan and shapes
- * depend on the pipeline coordinate alone. */
-static enum err open_stream(struct exec *x, int64_t scratch)
-{
-    const int64_t *b = x->a.plan;
-    struct arena *part[] = {&x->activations, &x->work, &x->comm};
-    const char *name[] = {"activations", "scratch", "communication"};
-    int64_t bytes[] = {b[MEMORY_ACTIVATIONS], b[MEMORY_WORK], b[MEMORY_COMM] - scratch};
-    if (x->a.split.tp > 1 || x->mesh.size[AXIS_PP] > 1)
-        TRY(comm_window_take(x->a.world, bytes[0] + bytes[1] + bytes[2],
-                             "activations, scratch and communication", &x->stream));
-    char *p = x->stream;
-    for (int i = 0; i < 3; i++) {
-        if (!x->stream)
-            TRY(arena_from_device(x, part[i], bytes[i], name[i]));
-        else
-            arena_over(part[i], p, bytes[i], name[i]);
-        x->stream_bytes += bytes[i];
-        p = p ? p + bytes[i] : p;
+    const int64_t *plan = x->a.plan;
+    int64_t bytes[MEMORY_KINDS];
+    for (int i = 0; i < n; i++) {
+        bytes[i] = plan[kind[i]] - (kind[i] == MEMORY_COMM ? groups_scratch(x->a.groups) : 0);
+        out->bytes += bytes[i];
+    }
+    if (name)
+        TRY(comm_window_take(x->a.world, out->bytes, name, &out->base));
+    char *p = out->base;
+    for (int i = 0; i < n; i++) {
+        TRY(open_arena(x, kind[i], p, bytes[i]));
+        p = p ? p + bytes[i] : NULL;
     }
     return ERR_OK;
 }
 
-static enum err open_arenas(struct exec *x, int64_t scratch)
+/* In a window lie gradients, and where data ranks share the updates the weights behind them; in
+ * another what tensor and pipeline ranks tell each other: activations, scratch, gradients on their
+ * way. The three have the same layout on all tensor ranks, since plan and shapes depend on the
+ * pipeline coordinate alone. */
+static enum err open_arenas(struct exec *x)
 {
-    const int64_t *b = x->a.plan;
-    TRY(arena_from_device(x, &x->master, b[MEMORY_MASTER], "master weights"));
-    TRY(open_grads_and_weights(x));
-    TRY(arena_from_device(x, &x->moments, b[MEMORY_OPTIM], "optimizer state"));
-    TRY(open_stream(x, scratch));
-    return arena_from_device(x, &x->data, b[MEMORY_DATA], "data and tables");
+    static const enum memory_kind data[] = {MEMORY_GRADS, MEMORY_WEIGHTS};
+    static const enum memory_kind stream[] = {MEMORY_ACTIVATIONS, MEMORY_WORK, MEMORY_COMM};
+    const int64_t *plan = x->a.plan;
+    bool shared = x->a.of.shares > 1;
+    TRY(open_arena(x, MEMORY_MASTER, NULL, plan[MEMORY_MASTER]));
+    const char *both = shared ? "gradients and weights" : "gradients";
+    TRY(open_window(x, data, shared ? 2 : 1, x->mesh.size[AXIS_DP] > 1 ? both : NULL,
+                    &x->data_window));
+    if (!shared)
+        TRY(open_arena(x, MEMORY_WEIGHTS, NULL, plan[MEMORY_WEIGHTS]));
+    TRY(open_arena(x, MEMORY_OPTIM, NULL, plan[MEMORY_OPTIM]));
+    bool talks = x->a.of.split.tp > 1 || x->mesh.size[AXIS_PP] > 1;
+    TRY(open_window(x, stream, 3, talks ? "activations, scratch and communication" : NULL,
+                    &x->stream_window));
+    return open_arena(x, MEMORY_DATA, NULL, plan[MEMORY_DATA]);
 }
+
+/* ---- groups and channels ---- */
+
+/* A group's id is its kind and its first member, so that the sets of one kind do not meet. */
+static enum err open_group(struct exec *x, const struct group *g, int *ranks,
+                           struct comm_group **out)
+{
+    int n = groups_ranks(&x->mesh, g, comm_rank(x->a.world), ranks);
+    if (n < 2)
+        return ERR_OK;
+    struct comm_group_args a = {.id = (int)g->kind * x->mesh.world + ranks[0], .ranks = ranks,
+                                .n = n, .max_bytes = g->max_bytes, .overlapped = g->overlapped,
+                                .also_nccl = g->also_nccl,
+                                .mem = g->host ? COMM_HOST : COMM_DEVICE};
+    if (g->window) { /* members have the same layout: all lies at the same places */
+        const struct exec_window *w = g->kind == GROUP_DP ? &x->data_window : &x->stream_window;
+        a.window = w->base;
+        a.window_bytes = w->bytes;
+    }
+    return comm_group_open(x->a.world, &a, out);
+}
+
+/* The channels that this rank's list names. */
+static enum err open_channels(struct exec *x)
+{
+    const struct sched *s = x->a.of.sched;
+    int pp = x->coord[AXIS_PP], n = groups_channels(s, pp, NULL), me = comm_rank(x->a.world);
+    struct group_channel *of;
+    struct comm_channel *c = NULL;
+    TRY(mem_new(n, sizeof *of, "channels", &of));
+    enum err err = mem_new(n, sizeof *c, "channels", &c);
+    if (err == ERR_OK) {
+        groups_channels(s, pp, of);
+        for (int i = 0; i < n; i++) {
+            int peer = exec_world_rank(x, of[i].peer);
+            c[i] =
+                (struct comm_channel){of[i].sends ? me : peer, of[i].sends ? peer : me, of[i].lane};
+        }
+        err = comm_channels_open(x->a.world, c, n);
+    }
+    mem_free(of);
+    mem_free(c);
+    return err;
+}
+
+static enum err open_groups(struct exec *x)
+{
+    int *ranks;
+    enum err err = ERR_OK;
+    TRY(mem_new(x->mesh.world, sizeof *ranks, "a group's ranks", &ranks));
+    for (int k = 0; k < GROUP_KINDS && err == ERR_OK; k++)
+        err = open_group(x, &x->a.groups[k], ranks, &x->group[k]);
+    mem_free(ranks);
+    return err == ERR_OK ? open_channels(x) : err;
+}
+
+/* ---- stages ---- */
 
 /* cos and sin of pos * theta^(-2i/D), i < D/2, for each position: (T, D) in the wide type. */
 static enum err fill_rope(struct exec *x)
 {
-    const struct model *a = x->a.model;
+    const struct model *a = x->a.of.model;
     int64_t half = a->head_dim / 2, n = a->seq * a->head_dim, at = dtype_size(x->a.dev->at);
     char *host;
     TRY(mem_new(n, (size_t)at, "the rotary table", &host));
@@ -93,34 +145,49 @@ static enum err fill_rope(struct exec *x)
     return err;
 }
 
-/* Room for pointers, of a stage as of a holding here. */
+/* Rows of n pointers each out of those that are left. */
+static void *rows_of(void ***left, int parts, int n)
+{
+    void **rows = *left;
+    *left += parts * n;
+    return rows;
+}
+
+/* Room for the pointers of all that a stage has; take() sets them. */
 static enum err open_slots(struct exec *x, struct exec_stage *e)
 {
-    const struct sched_report *r = x->a.report;
-    int m = x->a.sched->m, parts = model_stage_parts(&x->a.cut[e->id]);
-    TRY(mem_new(r->stage_peak[e->holding], sizeof *e->slot, "slots", &e->slot));
+    const struct sched_report *r = x->a.of.report;
+    int m = x->a.of.sched->m, parts = model_stage_parts(&x->a.of.cut[e->id]);
+    void **left;
+    e->slots = r->stage_peak[e->holding];
+    e->save_sets = r->save_peak[e->holding];
+    e->keeps = x->a.of.splits ? r->grad_peak[e->holding] : 1;
+    TRY(mem_new(e->slots, sizeof *e->slot, "slots", &e->slot));
+    TRY(mem_new(e->save_sets, sizeof *e->saves, "save sets", &e->saves));
+    TRY(mem_new(e->keeps, sizeof *e->keep, "keep sets", &e->keep));
     TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
     TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
     TRY(mem_new(m, sizeof *e->again, "slots", &e->again));
+    TRY(mem_new((int64_t)parts * ((e->slots + e->save_sets) * SAVE_COUNT + e->keeps * KEEP_COUNT),
+                sizeof *e->pointer, "slots", &e->pointer));
+    left = e->pointer;
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
-    for (; e->slots < r->stage_peak[e->holding]; e->slots++) {
-        e->slot[e->slots].set = EXEC_NO_SLOT;
-        TRY(stage_slot_open(parts, &e->slot[e->slots].slot));
+    for (int i = 0; i < e->slots; i++) {
+        e->slot[i].set = EXEC_NO_SLOT;
+        e->slot[i].slot.save = rows_of(&left, parts, SAVE_COUNT);
     }
-    TRY(mem_new(r->save_peak[e->holding], sizeof *e->saves, "save sets", &e->saves));
-    for (; e->save_sets < r->save_peak[e->holding]; e->save_sets++)
-        TRY(stage_saves_open(parts, &e->saves[e->save_sets].saves));
-    TRY(mem_new(r->grad_peak[e->holding], sizeof *e->keep, "keep sets", &e->keep));
-    for (; x->splits && e->keeps < r->grad_peak[e->holding]; e->keeps++)
-        TRY(stage_keep_open(parts, &e->keep[e->keeps].keep));
-    return x->splits ? ERR_OK : stage_keep_open(parts, &e->shared);
+    for (int i = 0; i < e->save_sets; i++)
+        e->saves[i].save = rows_of(&left, parts, SAVE_COUNT);
+    for (int i = 0; i < e->keeps; i++)
+        e->keep[i].keep = (struct stage_keep){rows_of(&left, parts, KEEP_COUNT), x->a.of.splits};
+    return ERR_OK;
 }
 
 static enum err open_holdings(struct exec *x)
 {
-    const struct sched *s = x->a.sched;
-    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages, ring = x->a.report->ring;
+    const struct sched *s = x->a.of.sched;
+    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages, ring = x->a.of.report->ring;
     TRY(mem_new(sched_held_count(s, pp), sizeof *x->stage, "the stages", &x->stage));
     TRY(mem_new(holdings, sizeof *x->here, "the stages", &x->here));
     TRY(mem_new(ring, sizeof *x->ring, "the ring of gradients", &x->ring));
@@ -153,7 +220,8 @@ static void *place_of(struct exec *x, const struct buffer *b, int i)
     case BUFFER_V: return &e->memory.v;
     case BUFFER_SLOT: return &e->slot[i].slot.save[b->layer][b->id];
     case BUFFER_OUT: return &e->slot[i].slot.out;
-    case BUFFER_SAVE: return &e->saves[i].saves.save[b->layer][b->id];
+    case BUFFER_SAVE:
+        return &e->saves[i].save[b->layer][b->id];
     case BUFFER_KEEP: return &e->keep[i].keep.keep[b->layer][b->id];
     case BUFFER_WORK: return &x->scratch.at[b->id];
     case BUFFER_WORK_KEEP: return &x->scratch.keep[b->id];
@@ -170,37 +238,21 @@ static void *place_of(struct exec *x, const struct buffer *b, int i)
 static enum err take(void *arg, const struct buffer *b)
 {
     struct exec *x = arg;
-    struct arena *from[MEMORY_KINDS] = {
-        [MEMORY_WEIGHTS] = &x->weights, [MEMORY_MASTER] = &x->master, [MEMORY_GRADS] = &x->grads,
-        [MEMORY_OPTIM] = &x->moments,
-        [MEMORY_ACTIVATIONS] = &x->activations, [MEMORY_WORK] = &x->work, [MEMORY_COMM] = &x->comm,
-        [MEMORY_DATA] = &x->data};
     for (int i = 0; i < b->count; i++)
-        TRY(arena_take(from[b->kind], b->bytes, b->name, place_of(x, b, i)));
+        TRY(arena_take(&x->arena[b->kind], b->bytes, b->name, place_of(x, b, i)));
     return ERR_OK;
-}
-
-static struct buffers_args buffers_of(const struct exec *x)
-{
-    const struct exec_args *a = &x->a;
-    return (struct buffers_args){.model = a->model, .split = a->split, .sched = a->sched,
-                                 .report = a->report, .cut = a->cut, .samples = a->samples,
-                                 .share = a->share, .types = a->dev->types, .shares = a->shares,
-                                 .training = a->training, .splits = x->splits,
-                                 .redo = a->redo ? a->segments : NULL};
 }
 
 /* Layers at the same place of segments that are recomputed each by itself share buffers. */
 static enum err borrow(const struct exec *x, struct exec_stage *e)
 {
-    const struct model_stage *st = &x->a.cut[e->id];
+    const struct model_stage *st = &x->a.of.cut[e->id];
     int *of;
     TRY(mem_new(model_stage_parts(st), sizeof *of, "the layers of segments", &of));
-    enum err err = segments_lenders(e->segments, x->a.model, st, of);
+    enum err err = segments_lenders(e->segments, x->a.of.model, st, of);
     for (int i = 0; i < model_stage_parts(st) && err == ERR_OK; i++)
         for (int k = 0; k < e->save_sets && of[i] != i; k++)
-            memcpy(e->saves[k].saves.save[i], e->saves[k].saves.save[of[i]],
-                   sizeof *e->saves[k].saves.save);
+            memcpy(e->saves[k].save[i], e->saves[k].save[of[i]], sizeof *e->saves[k].save);
     mem_free(of);
     return err;
 }
@@ -208,45 +260,55 @@ static enum err borrow(const struct exec *x, struct exec_stage *e)
 static enum err open_stage(struct exec *x, struct exec_stage *e)
 {
     const struct exec_args *a = &x->a;
-    struct stage_args s = {.model = a->model, .split = a->split, .span = a->cut[e->id],
-                           .samples = a->samples, .dev = a->dev, .work = &x->scratch,
-                           .rope = x->rope, .loss = x->loss, .seed = a->seed, .memory = e->memory,
-                           .copy = e->holding >= a->sched->stages,
-                           .share = x->coord[AXIS_DP], .shares = a->shares};
-    if (x->a.redo) {
+    const struct buffers_args *of = &a->of;
+    struct comm_group *tp = x->group[GROUP_TP];
+    struct stage_args s = {.memory = e->memory, .copy = e->holding >= of->sched->stages,
+                           .share = x->coord[AXIS_DP], .shares = of->shares};
+    e->stage = (struct stage){
+        .model = of->model,
+        .split = of->split,
+        .span = of->cut[e->id],
+        .samples = of->samples,
+        .dev = a->dev,
+        .work = &x->scratch,
+        .rope = x->rope,
+        .loss = x->loss,
+        .seed = a->seed,
+        .tp = {a->dev, tp, x->group[GROUP_KV], of->split.tp, x->coord[AXIS_TP], of->split.sp,
+               of->split.tp > 1 ? a->tp_rows : 0, a->tp_chunked || (tp && comm_group_copies(tp))}};
+    if (of->redo) {
         TRY(borrow(x, e));
         s.redo = e->segments->first;
         s.redos = e->segments->n;
     }
-    if (s.span.embed_beside) /* stages are opened in order: the first is there */
+    if (e->stage.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
-    s.tp = (struct tp){a->dev, x->tp, x->kv, a->split.tp, x->coord[AXIS_TP], a->split.sp,
-                       a->split.tp > 1 ? a->tp_rows : 0,
-                       a->tp_chunked || (x->tp && comm_group_copies(x->tp))};
     TRY(stage_open(&e->stage, &s));
     for (int i = 0; i < e->slots; i++) {
         e->slot[i].in = e->slot[i].slot.save[0][SAVE_X];
         e->slot[i].out = e->slot[i].slot.out;
     }
-    if (!x->splits)
-        stage_keep_share(&e->stage, &e->shared);
-    return dp_open(&e->dp, &(struct dp_args){
-        .group = x->dp, .tp = &e->stage.tp, .store = &e->stage.params,
-        .first = e->segments->sum, .sums = e->segments->sums, .parts = e->stage.parts,
-        .flight = &x->flight});
+    if (!of->splits)
+        stage_keep_share(&e->stage, &e->keep[0].keep);
+    return dp_open(&e->dp, &(struct dp_args){.group = x->group[GROUP_DP],
+                                             .tp = &e->stage.tp,
+                                             .store = &e->stage.params,
+                                             .first = e->segments->sum,
+                                             .sums = e->segments->sums,
+                                             .parts = e->stage.parts,
+                                             .flight = &x->flight});
 }
 
 /* All buffers, and what stands over them. */
 static enum err open_stages(struct exec *x)
 {
-    struct buffers_args b = buffers_of(x);
-    int64_t floats = model_floats(x->a.model);
+    int64_t floats = model_floats(x->a.of.model);
     TRY(open_holdings(x));
-    TRY(buffers_each(&b, x->coord[AXIS_PP], take, x));
+    TRY(buffers_each(&x->a.of, x->coord[AXIS_PP], take, x));
     x->step = (uint32_t *)(x->loss + 1);
-    x->input_bytes = model_input_bytes(x->a.model, &x->a.dev->types);
+    x->input_bytes = model_input_bytes(x->a.of.model, &x->a.dev->types);
     if (floats && x->a.dev->at == DT_F64)
-        TRY(mem_new(x->a.share * x->a.model->seq * floats, sizeof *x->wide, "a batch of rows",
+        TRY(mem_new(x->a.of.share * x->a.of.model->seq * floats, sizeof *x->wide, "a batch of rows",
                     &x->wide));
     if (x->rope)
         TRY(fill_rope(x));
@@ -255,26 +317,36 @@ static enum err open_stages(struct exec *x)
     return ERR_OK;
 }
 
-/* What the list computes again need not be kept by its forward. */
-static void mark_again(struct exec *x)
+static enum err open_optim(struct exec *x)
 {
-    const struct sched *s = x->a.sched;
-    int pp = x->coord[AXIS_PP];
-    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
-        struct sched_instr in = s->instr[i];
-        if (in.op == SCHED_R)
-            x->stage[x->here[sched_holding(s, in.stage, in.mb)]].again[in.mb] = true;
-    }
+    TRY(mem_new(x->stages_here, sizeof *x->store, "the stores of a rank", &x->store));
+    for (int i = 0; i < x->stages_here; i++)
+        x->store[i] = &x->stage[i].stage.params;
+    x->optim = (struct optim){.rule = x->a.optim,
+                              .dev = x->a.dev,
+                              .world = x->group[GROUP_SUMS],
+                              .store = x->store,
+                              .stores = x->stages_here,
+                              .sums = x->scalars,
+                              .step_scalars = x->scalars + SUMS_COUNT,
+                              .replica = x->coord[AXIS_DP],
+                              .replicas = x->mesh.size[AXIS_DP]};
+    return ERR_OK;
 }
 
 static enum err open_all(struct exec *x)
 {
-    const struct exec_args *a = &x->a;
-    TRY(open_arenas(x, groups_scratch(a->groups)));
-    TRY(exec_groups_open(x)); /* one of them is told where gradients lie */
+    const struct sched *s = x->a.of.sched;
+    int pp = x->coord[AXIS_PP];
+    TRY(open_arenas(x));
+    TRY(open_groups(x)); /* one of them is told where gradients lie */
     TRY(open_stages(x));
-    mark_again(x);
-    TRY(exec_optim_open(x));
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op == SCHED_R) /* what the list computes again need not be kept by its forward */
+            x->stage[x->here[sched_holding(s, in.stage, in.mb)]].again[in.mb] = true;
+    }
+    TRY(open_optim(x));
     exec_poison_scratch(x);
     return exec_trace_open(x);
 }
@@ -285,12 +357,11 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     if (comm_size(a->world) != a->mesh->world)
         FAIL(ERR_CONFIG, "ranks started: %d, but the layout has %d; start as many",
              comm_size(a->world), a->mesh->world);
-    ENSURE(a->sched->checked);
+    ENSURE(a->of.sched->checked);
     TRY(mem_new(1, sizeof *x, "the executor", &x));
     x->a = *a;
     x->mesh = *a->mesh;
     x->guards = exec_guarded(a);
-    x->splits = sched_has(a->sched, SCHED_I);
     mesh_coord(&x->mesh, comm_rank(a->world), x->coord);
     enum err err = open_all(x);
     if (err != ERR_OK) {
@@ -301,42 +372,30 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     return ERR_OK;
 }
 
-static void close_stage(struct exec_stage *e)
-{
-    for (int i = 0; e->slot && i < e->slots; i++)
-        stage_slot_close(&e->slot[i].slot);
-    for (int i = 0; e->saves && i < e->save_sets; i++)
-        stage_saves_close(&e->saves[i].saves);
-    for (int i = 0; e->keep && i < e->keeps; i++)
-        stage_keep_close(&e->keep[i].keep);
-    stage_keep_close(&e->shared);
-    mem_free(e->slot);
-    mem_free(e->saves);
-    mem_free(e->keep);
-    mem_free(e->slot_of);
-    mem_free(e->keep_of);
-    mem_free(e->again);
-    dp_close(&e->dp);
-    stage_close(&e->stage);
-}
-
 void exec_close(struct exec *x)
 {
     if (!x)
         return;
     exec_forget(x);
-    for (int i = 0; i < x->stages_here; i++)
-        close_stage(&x->stage[i]);
-    struct arena *own[] = {&x->weights, &x->master, &x->grads, &x->moments, &x->data,
-                           &x->activations, &x->work, &x->comm};
-    int n = (int)(sizeof own / sizeof *own) - (x->stream ? 3 : 0); /* these are lent together */
-    for (int i = 0; i < n; i++)
-        arena_unguard(own[i]);
-    for (int i = 0; i < n; i++)
-        if (own[i]->base && !(own[i] == &x->grads && x->grads_lent) &&
-            !(own[i] == &x->weights && x->weights_lent))
-            x->a.dev->ops->free(x->a.dev, own[i]->base);
-    exec_groups_close(x);
+    for (int i = 0; i < x->stages_here; i++) {
+        struct exec_stage *e = &x->stage[i];
+        mem_free(e->pointer);
+        mem_free(e->slot);
+        mem_free(e->saves);
+        mem_free(e->keep);
+        mem_free(e->slot_of);
+        mem_free(e->keep_of);
+        mem_free(e->again);
+        dp_close(&e->dp);
+        stage_close(&e->stage);
+    }
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        arena_unguard(&x->arena[k]);
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        if (x->taken[k])
+            x->a.dev->ops->free(x->a.dev, x->taken[k]);
+    for (int k = GROUP_KINDS - 1; k >= 0; k--)
+        comm_group_close(x->group[k]);
     mem_free(x->stage);
     mem_free(x->here);
     mem_free(x->ring);
@@ -345,4 +404,85 @@ void exec_close(struct exec *x)
     exec_trace_close(x);
     mem_free(x->store);
     mem_free(x);
+}
+
+/* ---- what others ask ---- */
+
+enum err exec_init(struct exec *x, uint64_t seed, int threads)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(param_init(&x->stage[i].stage.params, seed, threads));
+    return ERR_OK;
+}
+
+/* ---- shared updates ---- */
+
+enum err exec_weights_keep(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(param_share_keep(&x->stage[i].stage.params));
+    return ERR_OK;
+}
+
+enum err exec_weights_gather(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++) {
+        struct param_store *s = &x->stage[i].stage.params;
+        if (s->whole)
+            continue;
+        TRY(param_share_lay(s));
+        TRY(dp_gather(&x->stage[i].dp, 0, s->elements));
+    }
+    return ERR_OK;
+}
+
+enum err exec_grads_gather(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        TRY(dp_gather(&x->stage[i].dp, 0, x->stage[i].stage.params.elements));
+    return ERR_OK;
+}
+
+struct param_store **exec_stores(struct exec *x)
+{
+    return x->store;
+}
+
+int exec_stage_count(const struct exec *x)
+{
+    return x->stages_here;
+}
+
+struct stage *exec_stage_at(struct exec *x, int i)
+{
+    return &x->stage[i].stage;
+}
+
+int exec_stage_id(const struct exec *x, int i)
+{
+    return x->stage[i].id;
+}
+
+struct comm_group *exec_world_group(struct exec *x)
+{
+    return x->group[GROUP_WORLD];
+}
+
+struct comm_group *exec_tp_group(struct exec *x)
+{
+    return x->group[GROUP_TP];
+}
+
+void exec_zero_grads(struct exec *x)
+{
+    for (int i = 0; i < x->stages_here; i++)
+        param_grads_reset(&x->stage[i].stage.params);
+}
+
+int64_t exec_bytes(const struct exec *x)
+{
+    int64_t total = groups_scratch(x->a.groups);
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        total += x->arena[k].used;
+    return total;
 }

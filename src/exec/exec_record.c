@@ -45,8 +45,8 @@ static enum err give_up(struct exec *x, enum err err)
 static enum err agree(struct exec *x, bool *all)
 {
     double lack = x->graph ? 0 : 1;
-    if (x->world)
-        TRY(comm_all_reduce(x->world, &lack, 1, DT_F64, COMM_SUM));
+    if (x->group[GROUP_WORLD])
+        TRY(comm_all_reduce(x->group[GROUP_WORLD], &lack, 1, DT_F64, COMM_SUM));
     *all = lack == 0;
     return ERR_OK;
 }
@@ -56,10 +56,7 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
 {
     struct dev *dev = x->a.dev;
     ENSURE(!x->graph && !x->a.trace);
-    x->sched = x->a.sched;
-    x->batch = b;
-    x->hooks = hooks;
-    exec_reset(x);
+    exec_begin(x, x->a.of.sched, b, hooks);
     TRY(dev->ops->graph_begin(dev));
     x->records = true;
     enum err err = exec_perform(x);
@@ -86,7 +83,7 @@ enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct ex
     const struct exec_batch *r = &x->recorded;
     ENSURE(x->graph && b->targets);
     ENSURE(b->samples == r->samples && b->t == r->t && b->row0 == r->row0);
-    x->sched = x->a.sched;
+    x->sched = x->a.of.sched;
     x->batch = b;
     x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
     TRY(exec_step_set(x, hooks));

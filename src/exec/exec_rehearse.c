@@ -18,28 +18,30 @@ static void *any_out(const struct exec *x, const struct exec_stage *e)
     return x->rings > 0 ? x->ring[0] : NULL;
 }
 
-/* whole: backward in one, else in its halves. */
-static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool whole)
+/* The last: as validation does it, without dropout and the gradient of the logits. */
+enum backward { HALVES, WHOLE, NONE };
+
+static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, enum backward how)
 {
     struct stage_mb s = exec_mb_of(x, mb);
     int k;
+    s.training = how != NONE;
     TRY(exec_slot_take(x, e, mb));
     TRY(exec_saves_take(x, e, mb));
     struct stage_slot *slot = &exec_slot_of(e, mb)->slot;
-    struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->shared,
-                           .parts = {0, e->stage.parts}};
     TRY(stage_forward(&e->stage, &s, slot));
-    TRY(stage_recompute(&e->stage, &s, slot, b.parts));
-    b.dx = e->id > 0 ? any_out(x, e) : NULL;
-    if (x->splits) {
+    if (how != NONE) {
         TRY(exec_keep_find(x, e, &k));
-        b.keep = &e->keep[k].keep;
-    }
-    if (whole) {
-        TRY(stage_backward(&e->stage, &b));
-    } else {
-        TRY(stage_backward_input(&e->stage, &b));
-        TRY(stage_backward_weight(&e->stage, &b));
+        struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->keep[k].keep,
+                               .dx = e->id > 0 ? any_out(x, e) : NULL,
+                               .parts = {0, e->stage.parts}};
+        TRY(stage_recompute(&e->stage, &s, slot, b.parts));
+        if (how == WHOLE)
+            TRY(stage_backward(&e->stage, &b));
+        else
+            TRY(stage_backward_input(&e->stage, &b));
+        if (how == HALVES)
+            TRY(stage_backward_weight(&e->stage, &b));
     }
     exec_saves_give(e, mb);
     exec_slot_give(e, mb);
@@ -47,12 +49,12 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, bool 
 }
 
 /* All stages here, those of the last layers first. */
-static enum err rehearse_each(struct exec *x, int mb, bool whole)
+static enum err rehearse_each(struct exec *x, int mb, enum backward how)
 {
     for (int id = x->sched->stages - 1; id >= 0; id--)
         for (int i = 0; i < x->stages_here; i++)
             if (x->stage[i].id == id)
-                TRY(rehearse_one(x, &x->stage[i], mb, whole));
+                TRY(rehearse_one(x, &x->stage[i], mb, how));
     return ERR_OK;
 }
 
@@ -61,40 +63,25 @@ static enum err rehearse_each(struct exec *x, int mb, bool whole)
  * halves may have whole backwards, too. */
 static enum err rehearse_twice(struct exec *x, int mb)
 {
-    for (int whole = !x->splits; whole <= 1; whole++) {
+    for (enum backward how = x->a.of.splits ? HALVES : WHOLE; how <= WHOLE; how++) {
         exec_zero_grads(x);
-        TRY(rehearse_each(x, mb, whole));
-        TRY(rehearse_each(x, mb, whole));
+        TRY(rehearse_each(x, mb, how));
+        TRY(rehearse_each(x, mb, how));
     }
     return ERR_OK;
 }
 
-/* As validation does it: without dropout, and without the gradient of the logits. */
 static enum err rehearse_forward(struct exec *x, int mb)
 {
-    struct stage_mb s = exec_mb_of(x, mb);
-    s.training = false;
-    for (int i = 0; i < x->stages_here; i++) {
-        struct exec_stage *e = &x->stage[i];
-        TRY(exec_slot_take(x, e, mb));
-        TRY(exec_saves_take(x, e, mb));
-        TRY(stage_forward(&e->stage, &s, &exec_slot_of(e, mb)->slot));
-        exec_saves_give(e, mb);
-        exec_slot_give(e, mb);
-    }
-    return ERR_OK;
+    return rehearse_each(x, mb, NONE);
 }
 
 /* With the first microbatch, and with the last one if that is short besides. */
 static enum err each_size(struct exec *x, const struct exec_batch *b,
                           enum err (*one)(struct exec *x, int mb))
 {
-    int64_t all = b->samples, full = x->a.samples;
-    x->sched = x->a.sched;
-    x->batch = b;
-    x->hooks = NULL;
-    x->at = x->sched->begin[x->coord[AXIS_PP] + 1]; /* at no instruction that could be named */
-    exec_reset(x);
+    int64_t all = b->samples, full = x->a.of.samples;
+    exec_begin(x, x->a.of.sched, b, NULL);
     TRY(exec_feed(x, b));
     TRY(one(x, 0));
     if (all > full && all % full)

@@ -1,10 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which stage an instruction is of, and which of its parts. What a microbatch takes of a stage and
- * gives back: a slot, a save set, a keep set (exec.c says when). Of each there are as many as the
- * check of the schedule counted, so none is ever missing.
+ * Which stage an instruction is of, and which of its parts; a microbatch as a stage sees it, and
+ * every wait for a message. What a microbatch takes of a stage and gives back: a slot, a save set,
+ * a keep set (exec.c says when). Of each there are as many as the check of the schedule counted, so
+ * none is ever missing.
  */
 #include "exec/exec_local.h"
+
+/* Samples of microbatch mb: full ones, and the rest in the last. */
+struct stage_mb exec_mb_of(const struct exec *x, int mb)
+{
+    const struct exec_batch *b = x->batch;
+    int64_t first = mb * x->a.of.samples, rows = first * b->t;
+    int64_t samples = num_min(x->a.of.samples, b->samples - first);
+    ENSURE(samples > 0);
+    return (struct stage_mb){.input = x->input + rows * x->input_bytes,
+                             .targets = b->targets ? x->targets + rows : NULL,
+                             .samples = samples,
+                             .t = b->t,
+                             .row0 = b->row0 + rows,
+                             .step = x->step,
+                             .training = !x->sched->forward_only};
+}
+
+int exec_world_rank(const struct exec *x, int pp)
+{
+    int coord[AXIS_COUNT];
+    memcpy(coord, x->coord, sizeof coord);
+    coord[AXIS_PP] = pp;
+    return mesh_rank(&x->mesh, coord);
+}
+
+enum err exec_await(struct exec *x, struct comm_req *r)
+{
+    if (!r->world)
+        return ERR_OK;
+    TRY(exec_trace_wait(x));
+    TRY(comm_finish(r));
+    return exec_trace_waited(x);
+}
 
 bool exec_is_here(const struct exec *x, int id, int mb)
 {
@@ -43,20 +77,27 @@ enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb)
 {
     for (int n = 0; n < e->slots; n++) {
         int i = (e->slot_next + n) % e->slots;
-        if (e->slot[i].used)
+        struct exec_slot *slot = &e->slot[i];
+        if (slot->used)
             continue;
-        e->slot[i].used = true;
+        slot->used = true;
         e->slot_of[mb] = i;
         e->slot_next = i + 1;
-        TRY(exec_await(x, &e->slot[i].sent));
-        exec_poison_slot(x, e, &e->slot[i]);
+        TRY(exec_await(x, &slot->sent));
+        exec_poison_saves(x, e, slot->slot.save);
+        arena_poison(&x->arena[MEMORY_ACTIVATIONS], slot->slot.out);
         return ERR_OK;
     }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d slots and microbatch %d needs one more", e->id,
          e->slots, mb);
 }
 
-/* Lends the slot of a microbatch a save set. */
+void exec_slot_give(struct exec_stage *e, int mb)
+{
+    exec_slot_of(e, mb)->used = false;
+    e->slot_of[mb] = EXEC_NO_SLOT;
+}
+
 enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb)
 {
     struct exec_slot *slot = exec_slot_of(e, mb);
@@ -66,8 +107,8 @@ enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb)
             continue;
         e->saves[i].used = true;
         slot->set = i;
-        exec_poison_saves(x, e, &e->saves[i].saves);
-        stage_lend(&e->stage, &slot->slot, &e->saves[i].saves);
+        exec_poison_saves(x, e, e->saves[i].save);
+        stage_lend(&e->stage, &slot->slot, e->saves[i].save);
         return ERR_OK;
     }
     FAIL(ERR_INTERNAL, "executor: stage %d has %d save sets and microbatch %d needs one more",
@@ -81,20 +122,6 @@ void exec_saves_give(struct exec_stage *e, int mb)
     e->saves[slot->set].used = false;
     slot->set = EXEC_NO_SLOT;
     stage_lend(&e->stage, &slot->slot, NULL);
-}
-
-void exec_slot_give(struct exec_stage *e, int mb)
-{
-    exec_slot_of(e, mb)->used = false;
-    e->slot_of[mb] = EXEC_NO_SLOT;
-}
-
-void exec_slots_home(struct exec_stage *e)
-{
-    for (int i = 0; i < e->slots; i++) {
-        e->slot[i].slot.save[0][SAVE_X] = e->slot[i].in;
-        e->slot[i].slot.out = e->slot[i].out;
-    }
 }
 
 enum err exec_keep_find(const struct exec *x, const struct exec_stage *e, int *k)

@@ -13,6 +13,12 @@
 /* The timers of an instruction. */
 enum { BEGIN, END, WAIT, WAITED, WAITS = 2, EACH = WAIT + 2 * WAITS };
 
+int64_t exec_instrs(const struct exec *x)
+{
+    int pp = x->coord[AXIS_PP];
+    return x->a.of.sched->begin[pp + 1] - x->a.of.sched->begin[pp];
+}
+
 /* Number k of instruction i in the run `ago` runs before the last. */
 static int64_t timer_of(const struct exec *x, int ago, int64_t i, int k)
 {
@@ -46,7 +52,7 @@ void exec_trace_close(struct exec *x)
 
 void exec_trace_run(struct exec *x)
 {
-    if (x->trace.event && x->sched == x->a.sched)
+    if (x->trace.event && x->sched == x->a.of.sched)
         x->trace.runs++;
 }
 
@@ -54,7 +60,7 @@ enum err exec_trace_begin(struct exec *x, int64_t *outer)
 {
     struct exec_trace *t = &x->trace;
     *outer = t->at;
-    if (!t->event || x->sched != x->a.sched)
+    if (!t->event || x->sched != x->a.of.sched)
         return ERR_OK;
     t->at = x->at - x->sched->begin[x->coord[AXIS_PP]];
     *waits_of(x, 0, t->at) = 0;
@@ -120,7 +126,7 @@ static enum err read_event(const struct exec *x, int ago, int64_t i, struct exec
 enum err exec_events(struct exec *x, int ago, const struct exec_event **out)
 {
     struct exec_event *e = x->trace.event;
-    const struct sched_instr *list = &x->a.sched->instr[x->a.sched->begin[x->coord[AXIS_PP]]];
+    const struct sched_instr *list = &x->a.of.sched->instr[x->a.of.sched->begin[x->coord[AXIS_PP]]];
     ENSURE(e && ago >= 0 && ago < EXEC_TRACED && ago < x->trace.runs);
     for (int64_t i = exec_instrs(x) - 1; i >= 0; i--) {
         TRY(read_event(x, ago, i, &e[i]));

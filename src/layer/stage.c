@@ -39,13 +39,10 @@ static void bind_parts(struct stage *s, const struct param *tokens)
 enum err stage_open(struct stage *s, const struct stage_args *a)
 {
     enum err err;
-    *s = (struct stage){.model = a->model, .split = a->split, .span = a->span, .dev = a->dev,
-                        .tp = a->tp, .work = a->work, .rope = a->rope, .loss = a->loss,
-                        .seed = a->seed, .samples = a->samples,
-                        .parts = model_stage_parts(&a->span)};
-    struct param_place at = {s->model, &s->split, &s->span, a->tp.rank, a->copy,
+    struct param_place at = {s->model, &s->split, &s->span, s->tp.rank, a->copy,
                              a->share, a->shares};
-    TRY(param_store_open(&s->params, a->dev, &at, &a->memory));
+    s->parts = model_stage_parts(&s->span);
+    TRY(param_store_open(&s->params, s->dev, &at, &a->memory));
     TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
     bind_parts(s, a->tokens);
     s->part[0].begins = true;
@@ -66,68 +63,23 @@ void stage_close(struct stage *s)
 
 /* ---- buffers ---- */
 
-static bool stays(const struct stage *s, int part, int id)
-{
-    return model_save_stays(&s->part[part].layer, s->part[part].begins, (enum model_save)id);
-}
-
-enum err stage_slot_open(int parts, struct stage_slot *out)
-{
-    return mem_new(parts, sizeof *out->save, "a slot", &out->save);
-}
-
-void stage_slot_close(struct stage_slot *slot)
-{
-    mem_free(slot->save);
-    *slot = (struct stage_slot){0};
-}
-
-enum err stage_saves_open(int parts, struct stage_saves *out)
-{
-    return mem_new(parts, sizeof *out->save, "a save set", &out->save);
-}
-
-void stage_saves_close(struct stage_saves *set)
-{
-    mem_free(set->save);
-    *set = (struct stage_saves){0};
-}
-
-void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set)
+void stage_lend(const struct stage *s, struct stage_slot *slot, void *(*set)[SAVE_COUNT])
 {
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < SAVE_COUNT; id++)
-            if (!stays(s, i, id))
-                slot->save[i][id] = set ? set->save[i][id] : NULL;
-}
-
-enum err stage_keep_open(int parts, struct stage_keep *out)
-{
-    *out = (struct stage_keep){.per_slot = true};
-    return mem_new(parts, sizeof *out->keep, "a keep set", &out->keep);
+            if (!model_save_stays(&s->part[i].layer, s->part[i].begins, (enum model_save)id))
+                slot->save[i][id] = set ? set[i][id] : NULL;
 }
 
 void stage_keep_share(const struct stage *s, struct stage_keep *k)
 {
-    k->per_slot = false;
     for (int i = 0; i < s->parts; i++)
         for (int id = 0; id < KEEP_COUNT; id++)
             if (model_kept(&s->part[i].layer, &s->part[i].dims, (enum model_keep)id))
                 k->keep[i][id] = s->work->keep[id];
 }
 
-void stage_keep_close(struct stage_keep *k)
-{
-    mem_free(k->keep);
-    *k = (struct stage_keep){0};
-}
-
 /* ---- running ---- */
-
-void *stage_input(const struct stage *s, const struct stage_slot *slot)
-{
-    return model_stage_embed(&s->span) ? NULL : slot->save[0][SAVE_X];
-}
 
 static bool is_sublayer(const struct stage *s, int part)
 {

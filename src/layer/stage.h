@@ -35,14 +35,12 @@ struct stage_mb {
 
 /* Pointers into the run's activations; sizes by the types of layers. */
 struct stage_slot {
-    void *(*save)[SAVE_COUNT]; /* owned; [parts]; those of a save set while it is lent, else NULL */
+    void *(*save)[SAVE_COUNT]; /* borrowed; [parts]; those of a save set while it is lent, else
+                                  NULL */
     void *out;                 /* for the next stage; its gradient comes back here; NULL: none */
 };
-struct stage_saves {
-    void *(*save)[SAVE_COUNT]; /* owned; [parts]; NULL for what stays in slots */
-};
 struct stage_keep {
-    void *(*keep)[KEEP_COUNT]; /* owned; [parts] */
+    void *(*keep)[KEEP_COUNT]; /* borrowed; [parts] */
     bool per_slot;             /* each part has its own; else the parts share one */
 };
 
@@ -114,16 +112,6 @@ struct stage_call {
 };
 
 struct stage_args {
-    const struct model *model;
-    struct model_split split;
-    struct model_stage span;
-    int64_t samples;        /* of a full microbatch */
-    struct dev *dev;
-    struct tp tp;
-    const struct stage_work *work;
-    const void *rope;
-    double *loss;
-    uint64_t seed;
     struct param_memory memory; /* of its parameters */
     bool copy;              /* a second replica: its parameters are counted in the first */
     int share, shares;      /* param_place */
@@ -135,29 +123,20 @@ struct stage_args {
 
 bool stage_has_head(const struct stage *s);
 
-/* Errors: those of param_store_open. Released by stage_close. */
+/* *s: zero but for what is borrowed, split, span, samples, tp and seed. Errors: those of
+ * param_store_open. Released by stage_close. */
 enum err stage_open(struct stage *s, const struct stage_args *a);
 void stage_close(struct stage *s);
 
-/* Room for the pointers of a slot, a save set, a keep set of a stage of so many parts; they are set
- * by who takes the buffers. */
-enum err stage_slot_open(int parts, struct stage_slot *out);
-void stage_slot_close(struct stage_slot *slot);
-enum err stage_saves_open(int parts, struct stage_saves *out);
-void stage_saves_close(struct stage_saves *set);
-/* Lend a slot the buffers of a set, which it needs while parts run forward or backward. NULL: take
- * them back. */
-void stage_lend(const struct stage *s, struct stage_slot *slot, const struct stage_saves *set);
-enum err stage_keep_open(int parts, struct stage_keep *out);
+/* Lend a slot the buffers of a save set, of which those are NULL that stay in slots, and which it
+ * needs while parts run forward or backward. NULL: take them back. */
+void stage_lend(const struct stage *s, struct stage_slot *slot, void *(*set)[SAVE_COUNT]);
 /* The keep set that all parts share, in the rank's scratch. */
 void stage_keep_share(const struct stage *s, struct stage_keep *k);
-void stage_keep_close(struct stage_keep *k);
 
-/* Where the stage's input belongs, in the slot; NULL when it is the model's. */
-void *stage_input(const struct stage *s, const struct stage_slot *slot);
-
-/* Forward of all parts; the input is in stage_input. Head: adds to the loss; when training it also
- * makes the gradient of the logits and of the head's weight (see head.c). */
+/* Forward of all parts; the input is in slot->save[0][SAVE_X], or the model's. Head: adds to the
+ * loss; when training it also makes the gradient of the logits and of the head's weight (see
+ * head.c). */
 enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
                        const struct stage_slot *slot);
 

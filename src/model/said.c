@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What tensor ranks start in layers, as numbers: what parallel/tp.c and the layers' math do, to
- * which a run is held (exec/exec_count.c). The stream enters a GEMM gathered and leaves it summed,
+ * which a run is held (exec/exec_guard.c). The stream enters a GEMM gathered and leaves it summed,
  * and so do gradients the other way; without sp it is whole everywhere, and only the sums remain.
  */
 #include "model/model.h"

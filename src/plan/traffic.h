@@ -2,7 +2,7 @@
  *
  * What a rank starts with others in a training step, in messages and bytes (mesh.h says how they
  * are counted): from the program its sends and sums, from the types of layers what tensor ranks do
- * inside them. A run with guards is held to it after every step (exec/exec_count.c). Pure.
+ * inside them. A run with guards is held to it after every step (exec/exec_guard.c). Pure.
  *
  * GPUs move the same bytes; in how many messages depends there on what their transport can, which
  * the plan is told (chunked), and no run of theirs is held to it.

@@ -431,16 +431,17 @@ enum err setup_forward(const struct setup *s, int m, struct sched *out)
 
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out)
 {
-    *out = (struct exec_args){.model = &s->model, .split = s->split, .mesh = &s->mesh,
-                              .sched = &s->sched, .report = &s->report, .cut = s->cut,
-                              .segments = s->segments, .redo = s->redo,
-                              .samples = s->samples, .share = s->share,
-                              .seed = (uint64_t)s->o->train.seed, .training = s->training,
-                              .optim = {.beta1 = s->o->optim.beta1, .beta2 = s->o->optim.beta2,
-                                        .eps = s->o->optim.eps, .decay = s->o->optim.decay,
+    *out = (struct exec_args){.mesh = &s->mesh,
+                              .segments = s->segments,
+                              .seed = (uint64_t)s->o->train.seed,
+                              .optim = {.beta1 = s->o->optim.beta1,
+                                        .beta2 = s->o->optim.beta2,
+                                        .eps = s->o->optim.eps,
+                                        .decay = s->o->optim.decay,
                                         .clip = s->o->optim.clip},
                               .tp_rows = s->decided[DECIDED_OVERLAP].value,
-                              .shares = (int)s->decided[DECIDED_ZERO].value,
-                              .groups = s->groups[pp], .traffic = &s->traffic[pp],
+                              .groups = s->groups[pp],
+                              .traffic = &s->traffic[pp],
                               .plan = s->memory[pp].bytes};
+    setup_buffers(s, &out->of);
 }

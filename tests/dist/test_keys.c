@@ -47,7 +47,7 @@ static double sharers(const struct seen *k)
 {
     struct exec_args a;
     setup_exec_args(k->s, 0, &a);
-    return a.shares;
+    return a.of.shares;
 }
 
 static double rows_of_a_piece(const struct seen *k)

@@ -364,9 +364,9 @@ static enum err give_results(struct rank *k, const struct memory *plan)
 static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
     struct traffic_args t = {
-        .of = {a->model, a->split, a->mesh, a->sched, a->cut, a->dev->types, a->samples, a->shares,
-               a->tp_rows > 0},
-        .group = k->groups, .share = a->share, .rows = a->tp_rows, .chunked = a->tp_chunked,
+        .of = {a->of.model, a->of.split, a->mesh, a->of.sched, a->of.cut, a->dev->types,
+               a->of.samples, a->of.shares, a->tp_rows > 0},
+        .group = k->groups, .share = a->of.share, .rows = a->tp_rows, .chunked = a->tp_chunked,
         .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
@@ -384,22 +384,19 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     const struct layout *l = job->l;
     int coord[AXIS_COUNT];
     mesh_coord(&job->mesh, comm_rank(w), coord);
-    struct exec_args a = {.model = &l->model, .split = {l->tp, l->sp}, .mesh = &job->mesh,
-                          .sched = &job->sched, .report = &job->report, .cut = job->cut, .dev = dev,
-                          .segments = job->segments, .redo = l->every != 0, .world = w,
-                          .samples = l->microbatch, .share = l->batch / l->dp,
-                          .seed = 77, .training = true, .trace = l->trace, .guards = true,
-                          .optim = {or(l->beta1, 0.9), or(l->beta2, 0.95), or(l->eps, 1e-8),
-                                    or(l->decay, 0.1), l->clip},
-                          .tp_rows = l->tp_rows, .tp_chunked = l->tp_chunked, .groups = k->groups,
-                          .traffic = &k->traffic, .shares = l->zero ? l->dp : 1};
-    struct memory_args ma = {
-        .buffers = {.model = &l->model, .split = a.split, .sched = &job->sched,
-                    .report = &job->report, .cut = job->cut, .samples = a.samples,
-                    .share = a.share, .types = dev->types, .shares = a.shares, .training = true,
-                    .splits = sched_has(&job->sched, SCHED_I),
-                    .redo = a.redo ? job->segments : NULL},
-        .copiers = l->dp};
+    struct exec_args a = {
+        .of = {.model = &l->model, .split = {l->tp, l->sp}, .sched = &job->sched,
+               .report = &job->report, .cut = job->cut, .samples = l->microbatch,
+               .share = l->batch / l->dp, .types = dev->types, .shares = l->zero ? l->dp : 1,
+               .training = true, .splits = sched_has(&job->sched, SCHED_I),
+               .redo = l->every != 0 ? job->segments : NULL},
+        .mesh = &job->mesh, .segments = job->segments, .dev = dev, .world = w, .seed = 77,
+        .trace = l->trace, .guards = true,
+        .optim = {or(l->beta1, 0.9), or(l->beta2, 0.95), or(l->eps, 1e-8), or(l->decay, 0.1),
+                  l->clip},
+        .tp_rows = l->tp_rows, .tp_chunked = l->tp_chunked, .groups = k->groups,
+        .traffic = &k->traffic};
+    struct memory_args ma = {.buffers = a.of, .copiers = l->dp};
     struct memory plan;
     TRY(plan_comm(k, &a, coord[AXIS_PP]));
     ma.scratch = groups_scratch(k->groups);
