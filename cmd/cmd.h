@@ -8,12 +8,11 @@
 #ifndef PLAIT_CMD_H
 #define PLAIT_CMD_H
 
-#include "cmd_names.h"
 #include "plait.h"
 #include <stdbool.h>
 #include <stdio.h>
 
-/* ---- verbs; argv[0] is the verb itself ---- */
+/* ---- verbs; argv[0] is the verb itself. That of help stands with their table in main.c ---- */
 
 int cmd_train(int argc, char **argv);
 int cmd_check(int argc, char **argv);
@@ -25,28 +24,14 @@ int cmd_export(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_runs(int argc, char **argv);
 int cmd_info(int argc, char **argv);
-int cmd_help(int argc, char **argv);
-
-struct cmd_verb {
-    const char *name, *about; /* about: one line for `plait help` */
-    int (*run)(int argc, char **argv);
-    bool ranks; /* every process of a launch of MPI takes part; else the first alone has the verb */
-};
-int cmd_verb_count(void);
-const struct cmd_verb *cmd_verb_at(int i);
-/* The verb of this name, or NULL. */
-const struct cmd_verb *cmd_verb_find(const char *name);
-/* The name of the verb that a word may have meant, misspelled or in other programs; or NULL. */
-const char *cmd_verb_meant(const char *word);
-
-/* The list of verbs. */
-void cmd_help_page(FILE *to);
 
 /* ---- arguments ---- */
 
+/* What out points to is as plait.h has it, so that most options go right into its structs. */
 enum cmd_type {
-    CMD_FLAG, /* no value; out is bool * */
-    CMD_INT,  /* out is int64_t *, range min..max */
+    CMD_FLAG, /* no value; out is int *, which becomes 1 */
+    CMD_INT,  /* out is int *, range min..max */
+    CMD_LONG, /* out is int64_t *, range min..max */
     CMD_REAL, /* out is double *, range min..max */
     CMD_TEXT, /* out is const char **, borrowed from argv */
 };
@@ -60,6 +45,19 @@ struct cmd_option {
     const char *value; /* shown in help: "N"; NULL for a flag */
     const char *help;  /* one sentence, lower case */
 };
+
+/* An option by the names that other programs have for it. */
+struct cmd_name {
+    const char *names; /* "max_tokens|n_predict", without dashes, _ for - */
+    const char *means; /* the option (or key=value), as it is to be written; NULL: none does that */
+    const char *how;   /* a clause: how its value differs, or what to do instead; NULL: none */
+};
+/* Each ends with names NULL. run: train, check and bench. (cmd_names.c) */
+extern const struct cmd_name cmd_names_generate[], cmd_names_run[], cmd_names_sim[],
+    cmd_names_compare[], cmd_names_export[], cmd_names_prepare[], cmd_names_import[],
+    cmd_names_random[];
+/* The row that has the name, or NULL; list NULL: none. */
+const struct cmd_name *cmd_name_find(const struct cmd_name *list, const char *word);
 
 /* What a verb takes: makes both the parser and the page of `plait VERB --help`. */
 struct cmd_page {
@@ -86,25 +84,45 @@ int cmd_fine(void);
 /* Say `plait: <message>` and return PLAIT_CONFIG, or as cmd_fail. */
 int cmd_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* The end of a call of plait.h that answers with text: prints it, and frees it; or as cmd_fail.
+ * Returns code. */
+int cmd_answer(int code, char *text);
 /* Say `plait: wrote <path>, <what>`, on standard error, for the answer may be read by a program.
  * path NULL: nothing was asked for. */
 void cmd_wrote(const char *path, const char *what);
 /* Say `plait: note: <note>` there: an on_note of plait.h. */
 void cmd_note(void *arg, const char *note);
 
-/* Defaults, then the file argv[1] (none when that is a key=value word already), then the other
- * words up to argv[words] as key=value. On success *out is released by plait_config_free. Returns a
- * code; when it fails, the message has been said. */
-int cmd_config(int words, char **argv, struct plait_config **out);
-
 /* Options that stand for a key, of the verbs that train and that say what training will do. */
-struct cmd_keys { bool trace, canonical; };
-enum { CMD_KEYS = 2 };
-void cmd_keys_options(struct cmd_keys *k, struct cmd_option out[CMD_KEYS]);
-/* Sets those that were given. Returns a code; when it fails, the message has been said. */
-int cmd_keys_set(const struct cmd_keys *k, struct plait_config *c);
+struct cmd_keys { int trace, canonical; };
+#define CMD_KEYS_OPTIONS(keys)                                                                     \
+    {"trace", 0, CMD_FLAG, &(keys).trace, 0, 0, NULL,                                              \
+     "record when each action ran; `plait compare RUN` shows it"},                                 \
+    {"canonical-accumulation", 0, CMD_FLAG, &(keys).canonical, 0, 0, NULL,                         \
+     "add weight gradients in the order of the microbatches: the bits of any schedule"}
+
+/* Defaults, then the file argv[1] (none when that is a key=value word already), then the other
+ * words up to argv[words] as key=value, then the keys (NULL: none). On success *out is released by
+ * plait_config_free. Returns a code; when it fails, the message has been said. */
+int cmd_config(int words, char **argv, const struct cmd_keys *keys, struct plait_config **out);
 
 /* The nearest of n names, or NULL. */
 const char *cmd_nearest(const char *word, int n, const char *(*name)(int i));
+
+/* The schedules, a line each. Returns PLAIT_OK. */
+int cmd_schedules(void);
+bool cmd_is_schedule(const char *word);
+
+/* ---- signals ---- */
+
+/* For every verb: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGXCPU end the program at once, with
+ * 128 + their number and without leaving temporary files. A file that grows too large is an error
+ * of the write. Called once, at the start. */
+void cmd_signals_open(void);
+/* From here on the first of them is a request to plait_train, and so are all SIGXCPU; SIGUSR1 asks
+ * it to save and go on; and a reader of the output that goes away ends nothing. */
+void cmd_signals_finish(void);
+/* From here on nothing is left to save, and the first of them ends a search. */
+void cmd_signals_search(void);
 
 #endif

@@ -64,6 +64,15 @@ int cmd_usage(const char *fmt, ...)
     return code;
 }
 
+int cmd_answer(int code, char *text)
+{
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    fputs(text, stdout);
+    plait_free(text);
+    return PLAIT_OK;
+}
+
 void cmd_wrote(const char *path, const char *what)
 {
     char *shown;
@@ -140,21 +149,26 @@ static void print_page(const struct cmd_page *page)
         printf("\n%s\n", page->more);
 }
 
-static int set_number(const struct cmd_option *o, const char *value)
+static int set_real(const struct cmd_option *o, const char *value)
 {
     double v;
-    if (o->type == CMD_INT) {
-        int64_t n, min = (int64_t)o->min, max = (int64_t)o->max;
-        if (plait_word_int(value, &n) != PLAIT_OK || n < min || n > max)
-            return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %lld to %lld",
-                             o->name, value, (long long)min, (long long)max);
-        *(int64_t *)o->out = n;
-        return PLAIT_OK;
-    }
     if (plait_word_real(value, &v) != PLAIT_OK || v < o->min || v > o->max)
         return cmd_usage("--%s is \"%.40s\"; wanted is a number from %g to %g", o->name, value,
                          o->min, o->max);
     *(double *)o->out = v;
+    return PLAIT_OK;
+}
+
+static int set_whole(const struct cmd_option *o, const char *value)
+{
+    int64_t n, min = (int64_t)o->min, max = (int64_t)o->max;
+    if (plait_word_int(value, &n) != PLAIT_OK || n < min || n > max)
+        return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %lld to %lld", o->name,
+                         value, (long long)min, (long long)max);
+    if (o->type == CMD_INT)
+        *(int *)o->out = (int)n;
+    else
+        *(int64_t *)o->out = n;
     return PLAIT_OK;
 }
 
@@ -169,31 +183,39 @@ static int refuse_home(const char *path)
 static int set_value(const struct cmd_option *o, const char *value)
 {
     if (o->type != CMD_TEXT)
-        return set_number(o, value);
+        return o->type == CMD_REAL ? set_real(o, value) : set_whole(o, value);
     if (value[0] == '~' && strcmp(o->value, "FILE") == 0)
         return refuse_home(value);
     *(const char **)o->out = value;
     return PLAIT_OK;
 }
 
-static bool has_option(const struct cmd_page *page, const char *name, size_t length)
+/* The option of this name, of `length` bytes; or NULL. */
+static const struct cmd_option *find_name(const struct cmd_page *page, const char *name,
+                                          size_t length)
 {
     for (int i = 0; i < page->options; i++)
         if (strlen(page->option[i].name) == length &&
             strncmp(page->option[i].name, name, length) == 0)
-            return true;
-    return false;
+            return &page->option[i];
+    return NULL;
+}
+
+static const struct cmd_option *find_letter(const struct cmd_page *page, char letter)
+{
+    for (int i = 0; i < page->options; i++)
+        if (page->option[i].letter == letter)
+            return &page->option[i];
+    return NULL;
 }
 
 /* Is what a row proposes one of this page's? Verbs share tables. */
 static bool is_here(const struct cmd_page *page, const char *means)
 {
-    if (strncmp(means, "--", 2) == 0)
-        return has_option(page, means + 2, strcspn(means + 2, " "));
-    for (int i = 0; means[0] == '-' && i < page->options; i++)
-        if (page->option[i].letter == means[1])
-            return true;
-    return means[0] != '-' && page->keys;
+    if (means[0] != '-')
+        return page->keys;
+    return means[1] == '-' ? find_name(page, means + 2, strcspn(means + 2, " ")) != NULL
+                           : find_letter(page, means[1]) != NULL;
 }
 
 /* The name of an option in another program. False: it is none that is known. */
@@ -273,49 +295,29 @@ static int unknown_option(const struct cmd_page *page, const char *word, size_t 
                      page->usage);
 }
 
-/* The option that argv[*at] names; *value is what stands behind it in the same word, or NULL. */
-static const struct cmd_option *find_option(const struct cmd_page *page, const char *word,
-                                            const char **value)
-{
-    *value = NULL;
-    if (word[1] != '-') {
-        for (int i = 0; i < page->options; i++)
-            if (page->option[i].letter == word[1]) {
-                *value = word[2] ? word + 2 : NULL;
-                return &page->option[i];
-            }
-        return NULL;
-    }
-    size_t length = strcspn(word + 2, "=");
-    for (int i = 0; i < page->options; i++) {
-        const char *name = page->option[i].name;
-        if (strlen(name) == length && strncmp(name, word + 2, length) == 0) {
-            *value = word[2 + length] ? word + 3 + length : NULL;
-            return &page->option[i];
-        }
-    }
-    return NULL;
-}
-
 /* One option at argv[*at]; *at moves on when its value is the next word. */
 static int read_option(const struct cmd_page *page, int argc, char **argv, int *at)
 {
-    const char *word = argv[*at], *value;
-    const struct cmd_option *o = find_option(page, word, &value);
+    const char *word = argv[*at], *value = NULL; /* what stands behind it in the same word */
     bool letter = word[1] != '-';
+    size_t length = letter ? 2 : 2 + strcspn(word + 2, "=");
+    const struct cmd_option *o = letter ? find_letter(page, word[1])
+                                        : find_name(page, word + 2, length - 2);
+    if (o && word[length])
+        value = word + length + !letter;
     char name[WORD_MAX + 1];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 1, "="), word + 1);
     if (letter && (!o || value) && is_foreign(page, word, name)) /* -ngl, which is no -n gl */
         return PLAIT_CONFIG;
     if (!o && !letter)
-        return unknown_option(page, word + 2, strcspn(word + 2, "="));
+        return unknown_option(page, word + 2, length - 2);
     if (!o)
         return cmd_usage("there is no option -%c; usage: %.*s", word[1], first_line(page->usage),
                          page->usage);
     if (o->type == CMD_FLAG) {
         if (value)
             return cmd_usage("--%s takes no value, and \"%.40s\" was given", o->name, value);
-        *(bool *)o->out = true;
+        *(int *)o->out = 1;
         return PLAIT_OK;
     }
     if (!value && *at + 1 >= argc)
@@ -355,7 +357,7 @@ bool cmd_parse(const struct cmd_page *page, int argc, char **argv, int *words, i
     return true;
 }
 
-int cmd_config(int words, char **argv, struct plait_config **out)
+int cmd_config(int words, char **argv, const struct cmd_keys *keys, struct plait_config **out)
 {
     struct plait_config *c;
     if (words < 1)
@@ -369,30 +371,14 @@ int cmd_config(int words, char **argv, struct plait_config **out)
         code = plait_config_read(c, argv[first++]);
     for (int i = first; i <= words && code == PLAIT_OK; i++)
         code = plait_config_set(c, argv[i]);
+    if (code == PLAIT_OK && keys && keys->trace)
+        code = plait_config_set(c, "train.trace=true");
+    if (code == PLAIT_OK && keys && keys->canonical)
+        code = plait_config_set(c, "train.canonical_accumulation=true");
     if (code != PLAIT_OK) {
         plait_config_free(c);
         return cmd_fail(code);
     }
     *out = c;
     return PLAIT_OK;
-}
-
-void cmd_keys_options(struct cmd_keys *k, struct cmd_option out[CMD_KEYS])
-{
-    out[0] = (struct cmd_option){
-        "trace", 0, CMD_FLAG, &k->trace, 0, 0, NULL,
-        "record when each action ran; `plait compare RUN` shows it"};
-    out[1] = (struct cmd_option){
-        "canonical-accumulation", 0, CMD_FLAG, &k->canonical, 0, 0, NULL,
-        "add weight gradients in the order of the microbatches: the bits of any schedule"};
-}
-
-int cmd_keys_set(const struct cmd_keys *k, struct plait_config *c)
-{
-    int code = PLAIT_OK;
-    if (k->trace)
-        code = plait_config_set(c, "train.trace=true");
-    if (code == PLAIT_OK && k->canonical)
-        code = plait_config_set(c, "train.canonical_accumulation=true");
-    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
 }

@@ -4,8 +4,6 @@
  */
 #include "cmd.h"
 
-#include <stdio.h>
-
 /* Under MPI one process of the job has lines. */
 static void print_line(void *arg, const char *line)
 {
@@ -19,19 +17,17 @@ int cmd_bench(int argc, char **argv)
 {
     bool said = false;
     struct plait_bench a = {.size = sizeof a, .on_line = print_line, .arg = &said};
-    int64_t ranks = 0, largest = 0;
-    double tflops = 0, gbytes = 0;
     const struct cmd_option option[] = {
-        {"ranks", 'n', CMD_INT, &ranks, 0, 1024, "N",
+        {"ranks", 'n', CMD_INT, &a.ranks, 0, 1024, "N",
          "ranks for the links; 0 (default): those of the layout"},
         {"out", 'o', CMD_TEXT, &a.out, 0, 0, "FILE", "write what was measured, for planning"},
         {"seconds", 0, CMD_REAL, &a.seconds, 1e-4, 60, "S", "to spend on a figure (default 0.2)"},
-        {"largest", 0, CMD_INT, &largest, 1024, 1 << 28, "BYTES",
+        {"largest", 0, CMD_LONG, &a.largest, 1024, 1 << 28, "BYTES",
          "buffer of the links' last point (default 268435456)"},
-        {"gemm", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S",
+        {"gemm", 0, CMD_REAL, &a.product, 1e-6, 1e9, "TFLOP/S",
          "count only, against this ceiling of GEMMs"},
-        {"product", 0, CMD_REAL, &tflops, 1e-6, 1e9, "TFLOP/S", "--gemm by its older name"},
-        {"copy", 0, CMD_REAL, &gbytes, 1e-6, 1e9, "GB/S", "and this of copies, read and written"},
+        {"product", 0, CMD_REAL, &a.product, 1e-6, 1e9, "TFLOP/S", "--gemm by its older name"},
+        {"copy", 0, CMD_REAL, &a.copy, 1e-6, 1e9, "GB/S", "and this of copies, read and written"},
     };
     const struct cmd_page page = {
         .usage = "plait bench [FILE] [KEY=VALUE ...] [-n RANKS] [--out FILE] [--seconds S]",
@@ -39,7 +35,7 @@ int cmd_bench(int argc, char **argv)
                  "configured model's step with its share of its ceiling, the step's floor;\n"
                  "and with two ranks or more what the links between them carry.",
         .option = option,
-        .options = 7,
+        .options = sizeof option / sizeof *option,
         .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
                 "          plait bench configs/demo.yaml -n 2 --out machine.json\n"
                 "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"
@@ -51,13 +47,11 @@ int cmd_bench(int argc, char **argv)
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
-    code = cmd_config(words, argv, &config);
+    code = cmd_config(words, argv, NULL, &config);
     if (code != PLAIT_OK)
         return code;
-    a.ranks = (int)ranks;
-    a.largest = largest;
-    a.product = tflops * 1e12;
-    a.copy = gbytes * 1e9;
+    a.product *= 1e12;
+    a.copy *= 1e9;
     code = plait_bench(config, &a);
     plait_config_free(config);
     if (code == PLAIT_OK && said)

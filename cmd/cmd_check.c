@@ -5,33 +5,19 @@
  */
 #include "cmd.h"
 
-#include <stdio.h>
-
-/* The report, the plan, or the configuration that was checked. Returns a code; when it fails, the
- * message has been said. */
-static int answer(const struct plait_config *c, int ranks, bool yaml, bool json, char **text)
-{
-    int code = json ? plait_config_plan(c, ranks, text)
-                    : plait_config_check(c, ranks, yaml ? NULL : text);
-    if (code == PLAIT_OK && yaml)
-        code = plait_config_print(c, text);
-    return code == PLAIT_OK ? PLAIT_OK : cmd_fail(code);
-}
-
 int cmd_check(int argc, char **argv)
 {
-    int64_t ranks = 0;
-    bool yaml = false, json = false;
-    struct cmd_keys keys = {false, false};
-    struct cmd_option option[3 + CMD_KEYS] = {
+    int ranks = 0, yaml = 0, json = 0;
+    struct cmd_keys keys = {0, 0};
+    const struct cmd_option option[] = {
         {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
          "ranks that will be started; 0 (default): as many as the layout needs"},
         {"yaml", 0, CMD_FLAG, &yaml, 0, 0, NULL,
          "print the whole configuration, defaults included, as a file"},
         {"json", 0, CMD_FLAG, &json, 0, 0, NULL,
          "print the whole plan for a program, as JSON (docs/plan.md)"},
+        CMD_KEYS_OPTIONS(keys),
     };
-    cmd_keys_options(&keys, option + 3);
     const struct cmd_page page = {
         .usage = "plait check FILE [KEY=VALUE ...] [-n RANKS] [--yaml | --json] ...",
         .about = "Say what a configuration will do: layout, stages, memory of each rank, messages\n"
@@ -39,7 +25,7 @@ int cmd_check(int argc, char **argv)
                  "value, rule, nearest legal values. It takes what `plait train` takes, and looks\n"
                  "at no GPU: compare the bytes of a rank with what yours has.",
         .option = option,
-        .options = 3 + CMD_KEYS,
+        .options = sizeof option / sizeof *option,
         .more = "example: plait check configs/demo.yaml parallel.pp=3\n"
                 "`plait help config` lists the keys.",
         .names = cmd_names_run,
@@ -52,15 +38,16 @@ int cmd_check(int argc, char **argv)
         return code;
     if (yaml && json)
         return cmd_usage("--yaml and --json exclude one another; use one of them");
-    code = cmd_config(words, argv, &config);
+    code = cmd_config(words, argv, &keys, &config);
     if (code != PLAIT_OK)
         return code;
-    code = cmd_keys_set(&keys, config);
-    if (code == PLAIT_OK)
-        code = answer(config, (int)ranks, yaml, json, &text);
+    code = json ? plait_config_plan(config, ranks, &text)
+                : plait_config_check(config, ranks, yaml ? NULL : &text);
+    if (code == PLAIT_OK && yaml)
+        code = plait_config_print(config, &text);
     plait_config_free(config);
     if (code != PLAIT_OK)
-        return code;
+        return cmd_fail(code);
     code = cmd_fine(); /* of all: files may differ from machine to machine */
     if (code == PLAIT_OK && plait_is_first())
         fputs(text, stdout);

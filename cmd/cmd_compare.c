@@ -4,15 +4,12 @@
  */
 #include "cmd.h"
 
-#include <stdio.h>
-
 int cmd_compare(int argc, char **argv)
 {
-    struct plait_compare how = {.size = sizeof how, .format = "text", .on_note = cmd_note};
-    int64_t skip = -1;
-    bool json = false;
+    struct plait_compare how = {.size = sizeof how, .skip = -1, .on_note = cmd_note};
+    int json = 0;
     const struct cmd_option option[] = {
-        {"skip", 0, CMD_INT, &skip, 0, 1e9, "N",
+        {"skip", 0, CMD_LONG, &how.skip, 0, 1e9, "N",
          "steps at the start to leave out (2, or none of less than 4)"},
         {"json", 0, CMD_FLAG, &json, 0, 0, NULL, "print one JSON object"},
         {"svg", 0, CMD_TEXT, &how.svg, 0, 0, "FILE", "write a picture of both"},
@@ -38,7 +35,7 @@ int cmd_compare(int argc, char **argv)
                 "plait compare run --html step.html",
         .names = cmd_names_compare,
     };
-    char *text;
+    char *text = NULL;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
@@ -46,13 +43,11 @@ int cmd_compare(int argc, char **argv)
         return cmd_usage("plait compare takes one run and %d words are given; "
                          "`plait compare --help` shows how", words);
     how.run = argv[1];
-    how.skip = skip;
     how.format = json ? "json" : "text";
     code = plait_compare(&how, &text);
+    code = cmd_answer(code, text);
     if (code != PLAIT_OK)
-        return cmd_fail(code);
-    fputs(text, stdout);
-    plait_free(text);
+        return code;
     cmd_wrote(how.svg, "a picture");
     cmd_wrote(how.html, "a page to explore in a browser");
     cmd_wrote(how.perfetto, "trace events, for ui.perfetto.dev or chrome://tracing");

@@ -4,9 +4,8 @@
  * arguments and a bar.
  */
 #include "cmd.h"
-#include "cmd_bar.h"
+#include "cmd_progress.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +28,11 @@ static int print_path(const char *path)
 
 static int data_prepare(int argc, char **argv)
 {
-    const char *out = NULL, *tokenizer = "bytes";
+    struct cmd_bar bar;
+    struct plait_prepare call = {.size = sizeof call, .progress = cmd_bar_draw, .arg = &bar};
     const struct cmd_option option[] = {
-        output_option(&out),
-        {"tokenizer", 0, CMD_TEXT, &tokenizer, 0, 0, "NAME",
+        output_option(&call.out),
+        {"tokenizer", 0, CMD_TEXT, &call.tokenizer, 0, 0, "NAME",
          "bytes (default): an id for each byte, 256 ends a text"},
     };
     const struct cmd_page page = {
@@ -44,29 +44,23 @@ static int data_prepare(int argc, char **argv)
         .more = "example: plait data prepare book.txt -o book.tok",
         .names = cmd_names_prepare,
     };
+    int64_t tokens;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     if (words == 0)
         return cmd_usage("data prepare needs a text file; usage: %s", page.usage);
-    if (!out)
+    if (!call.out)
         return cmd_usage("data prepare needs -o FILE, the token file to write");
-    struct cmd_bar bar;
-    cmd_bar_open(&bar, "MB/s", 1e-6);
-    struct plait_prepare call = {.size = sizeof call,
-                                 .text = (const char *const *)argv + 1,
-                                 .texts = words,
-                                 .out = out,
-                                 .tokenizer = tokenizer,
-                                 .progress = cmd_bar_draw,
-                                 .arg = &bar};
-    int64_t tokens;
+    call.text = (const char *const *)argv + 1;
+    call.texts = words;
+    cmd_bar_open(&bar, "MB/s");
     code = plait_data_prepare(&call, &tokens);
     cmd_bar_clear(&bar);
     if (code != PLAIT_OK)
         return cmd_fail(code);
     printf("%lld tokens of %d %s in ", (long long)tokens, words, words == 1 ? "text" : "texts");
-    return print_path(out);
+    return print_path(call.out);
 }
 
 /* "8x8" of an option; NULL: not given, and both are 0. Returns a code; when it fails, the message
@@ -87,45 +81,21 @@ static int read_shape(const char *option, const char *word, int *height, int *wi
     return PLAIT_OK;
 }
 
-static int import_table(struct plait_import *call, const char *shape, const char *resize,
-                        const char *labels)
-{
-    int64_t rows;
-    int code = read_shape("shape", shape, &call->height, &call->width);
-    if (code == PLAIT_OK)
-        code = read_shape("resize", resize, &call->to_height, &call->to_width);
-    if (code != PLAIT_OK)
-        return code;
-    call->label_first = strcmp(labels, "first") == 0;
-    if (!call->label_first && strcmp(labels, "last") != 0)
-        return cmd_usage("--labels is \"%.40s\", wanted is first or last", labels);
-    struct cmd_bar bar;
-    cmd_bar_open(&bar, "MB/s", 1e-6);
-    call->progress = cmd_bar_draw;
-    call->arg = &bar;
-    code = plait_data_import(call, &rows);
-    cmd_bar_clear(&bar);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    printf("%lld row%s in ", (long long)rows, rows == 1 ? "" : "s");
-    return print_path(call->out);
-}
-
 static int data_import(int argc, char **argv)
 {
-    const char *out = NULL, *shape = NULL, *resize = NULL, *labels = "last";
-    bool header = false;
-    double scale = 1;
-    int64_t classes = 0;
+    struct cmd_bar bar;
+    struct plait_import call = {.size = sizeof call, .progress = cmd_bar_draw, .arg = &bar};
+    const char *shape = NULL, *resize = NULL, *labels = "last";
     const struct cmd_option option[] = {
-        output_option(&out),
+        output_option(&call.out),
         {"labels", 0, CMD_TEXT, &labels, 0, 0, "WHERE", "last (default) or first value of a line"},
-        {"header", 0, CMD_FLAG, &header, 0, 0, NULL, "pass over the first line"},
+        {"header", 0, CMD_FLAG, &call.header, 0, 0, NULL, "pass over the first line"},
         {"shape", 0, CMD_TEXT, &shape, 0, 0, "HxW", "rows are pictures of this height and width"},
         {"resize", 0, CMD_TEXT, &resize, 0, 0, "HxW",
          "make pictures so large: bilinear, half-pixel centres"},
-        {"scale", 0, CMD_REAL, &scale, -1e30, 1e30, "X", "multiply features by it; 1 (default)"},
-        {"classes", 0, CMD_INT, &classes, 1, INT32_MAX, "N",
+        {"scale", 0, CMD_REAL, &call.scale, -1e30, 1e30, "X",
+         "multiply features by it; 1 (default)"},
+        {"classes", 0, CMD_LONG, &call.classes, 1, INT32_MAX, "N",
          "how many there are; default: one more than the largest label"},
     };
     const struct cmd_page page = {
@@ -139,16 +109,30 @@ static int data_import(int argc, char **argv)
         .more = "example: plait data import digits.csv -o digits.rows --shape 8x8 --resize 16x32",
         .names = cmd_names_import,
     };
+    int64_t rows;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     if (words != 1)
         return cmd_usage("data import takes one table, and %d are given", words);
-    if (!out)
+    if (!call.out)
         return cmd_usage("data import needs -o FILE, the row file to write");
-    struct plait_import call = {.size = sizeof call, .table = argv[1], .out = out,
-                                .header = header, .scale = scale, .classes = classes};
-    return import_table(&call, shape, resize, labels);
+    code = read_shape("shape", shape, &call.height, &call.width);
+    if (code == PLAIT_OK)
+        code = read_shape("resize", resize, &call.to_height, &call.to_width);
+    if (code != PLAIT_OK)
+        return code;
+    call.table = argv[1];
+    call.label_first = strcmp(labels, "first") == 0;
+    if (!call.label_first && strcmp(labels, "last") != 0)
+        return cmd_usage("--labels is \"%.40s\", wanted is first or last", labels);
+    cmd_bar_open(&bar, "MB/s");
+    code = plait_data_import(&call, &rows);
+    cmd_bar_clear(&bar);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    printf("%lld row%s in ", (long long)rows, rows == 1 ? "" : "s");
+    return print_path(call.out);
 }
 
 static int data_info(int argc, char **argv)
@@ -159,56 +143,28 @@ static int data_info(int argc, char **argv)
                  "is held against the vocabulary, every label against the classes, and all of\n"
                  "them against the hash.",
     };
-    char *text;
+    char *text = NULL;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     if (words != 1)
         return cmd_usage("data info takes one file, and %d are given", words);
     code = plait_data_info(argv[1], &text);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    fputs(text, stdout);
-    plait_free(text);
-    return PLAIT_OK;
-}
-
-/* What is drawn: tokens, or rows. */
-struct drawn { int64_t vocab, tokens, features, classes, rows, seed; };
-
-static int draw(const struct drawn *d, const char *out)
-{
-    bool tokens = d->vocab && d->tokens, rows = d->features && d->classes && d->rows;
-    bool any_token = d->vocab || d->tokens, any_row = d->features || d->classes || d->rows;
-    if (!out || tokens == rows || (tokens && any_row) || (rows && any_token))
-        return cmd_usage("data random needs -o FILE, and --vocab and --tokens, or --features, "
-                         "--classes and --rows");
-    int code = tokens ? plait_data_random(out, d->vocab, d->tokens, (uint64_t)d->seed)
-                      : plait_data_random_rows(out, d->features, d->classes, d->rows,
-                                               (uint64_t)d->seed);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    if (tokens)
-        printf("%lld random tokens of %lld ids in ", (long long)d->tokens, (long long)d->vocab);
-    else
-        printf("%lld random row%s of %lld feature%s and %lld class%s in ", (long long)d->rows,
-               d->rows == 1 ? "" : "s", (long long)d->features, d->features == 1 ? "" : "s",
-               (long long)d->classes, d->classes == 1 ? "" : "es");
-    return print_path(out);
+    return cmd_answer(code, text);
 }
 
 static int data_random(int argc, char **argv)
 {
     const char *out = NULL;
-    struct drawn d = {.seed = 1};
+    int64_t vocab = 0, tokens = 0, features = 0, classes = 0, rows = 0, seed = 1;
     const struct cmd_option option[] = {
         output_option(&out),
-        {"vocab", 0, CMD_INT, &d.vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
-        {"tokens", 0, CMD_INT, &d.tokens, 1, 1e12, "N", "how many to draw"},
-        {"features", 0, CMD_INT, &d.features, 1, 1 << 24, "N", "of a row, each normal"},
-        {"classes", 0, CMD_INT, &d.classes, 1, INT32_MAX, "N", "of rows, each with its centre"},
-        {"rows", 0, CMD_INT, &d.rows, 1, 1e12, "N", "how many to draw"},
-        {"seed", 0, CMD_INT, &d.seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
+        {"vocab", 0, CMD_LONG, &vocab, 1, INT32_MAX, "N", "ids to draw from, 0 to N - 1"},
+        {"tokens", 0, CMD_LONG, &tokens, 1, 1e12, "N", "how many to draw"},
+        {"features", 0, CMD_LONG, &features, 1, 1 << 24, "N", "of a row, each normal"},
+        {"classes", 0, CMD_LONG, &classes, 1, INT32_MAX, "N", "of rows, each with its centre"},
+        {"rows", 0, CMD_LONG, &rows, 1, 1e12, "N", "how many to draw"},
+        {"seed", 0, CMD_LONG, &seed, 0, 1e15, "N", "of the numbers; 1 (default)"},
     };
     const struct cmd_page page = {
         .usage = "plait data random -o FILE --vocab N --tokens N [--seed N], or\n"
@@ -226,14 +182,29 @@ static int data_random(int argc, char **argv)
         return code;
     if (words > 0)
         return cmd_usage("data random takes no words, and \"%.40s\" was given", argv[1]);
-    return draw(&d, out);
+    bool of_tokens = vocab && tokens, of_rows = features && classes && rows;
+    if (!out || (of_tokens && (features || classes || rows)) ||
+        (of_rows && (vocab || tokens)) || of_tokens == of_rows)
+        return cmd_usage("data random needs -o FILE, and --vocab and --tokens, or --features, "
+                         "--classes and --rows");
+    code = of_tokens ? plait_data_random(out, vocab, tokens, (uint64_t)seed)
+                     : plait_data_random_rows(out, features, classes, rows, (uint64_t)seed);
+    if (code != PLAIT_OK)
+        return cmd_fail(code);
+    if (of_tokens)
+        printf("%lld random tokens of %lld ids in ", (long long)tokens, (long long)vocab);
+    else
+        printf("%lld random row%s of %lld feature%s and %lld class%s in ", (long long)rows,
+               rows == 1 ? "" : "s", (long long)features, features == 1 ? "" : "s",
+               (long long)classes, classes == 1 ? "" : "es");
+    return print_path(out);
 }
 
-static const struct cmd_verb parts[] = {
-    {"prepare", "turn text files into a token file", data_prepare, false},
-    {"import", "turn a table of numbers into a row file", data_import, false},
-    {"random", "write a token file or a row file drawn by a seed", data_random, false},
-    {"info", "say what such a file holds, and check it", data_info, false},
+static const struct { const char *name, *about; int (*run)(int argc, char **argv); } parts[] = {
+    {"prepare", "turn text files into a token file", data_prepare},
+    {"import", "turn a table of numbers into a row file", data_import},
+    {"random", "write a token file or a row file drawn by a seed", data_random},
+    {"info", "say what such a file holds, and check it", data_info},
 };
 enum { PARTS = sizeof parts / sizeof *parts };
 

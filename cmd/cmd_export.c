@@ -3,19 +3,7 @@
  * plait export: the weights of a checkpoint as the folder that transformers reads.
  */
 #include "cmd.h"
-#include "cmd_bar.h"
-
-#include <stdio.h>
-
-static const char about[] =
-    "Write the weights of a run's checkpoint, the newest whole one, that of STEP or the\n"
-    "best by validation, as the folder that transformers reads. It needs no device and\n"
-    "little memory. DIR must not be there, or be empty; it appears whole or not at all.";
-static const char more[] =
-    "example: plait export runs/demo -o demo-hf\n"
-    "         plait export runs/demo best -o demo-best --dtype bf16\n"
-    "         transformers.AutoModelForCausalLM.from_pretrained(\"demo-hf\")\n"
-    "docs/export.md has the rest.";
+#include "cmd_progress.h"
 
 int cmd_export(int argc, char **argv)
 {
@@ -29,14 +17,20 @@ int cmd_export(int argc, char **argv)
     };
     const struct cmd_page page = {
         .usage = "plait export RUN [STEP|best] -o DIR [--dtype f32|bf16|f16] [--shard-size GB]",
-        .about = about,
+        .about =
+            "Write the weights of a run's checkpoint, the newest whole one, that of STEP or the\n"
+            "best by validation, as the folder that transformers reads. It needs no device and\n"
+            "little memory. DIR must not be there, or be empty; it appears whole or not at all.",
         .option = option,
         .options = sizeof option / sizeof *option,
-        .more = more,
+        .more = "example: plait export runs/demo -o demo-hf\n"
+                "         plait export runs/demo best -o demo-best --dtype bf16\n"
+                "         transformers.AutoModelForCausalLM.from_pretrained(\"demo-hf\")\n"
+                "docs/export.md has the rest.",
         .names = cmd_names_export,
     };
     struct cmd_bar bar;
-    char *said;
+    char *said = NULL;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
@@ -45,16 +39,12 @@ int cmd_export(int argc, char **argv)
                          "given; usage: %s", words, page.usage);
     if (!how.out)
         return cmd_usage("export needs -o DIR, the folder to write");
-    cmd_bar_open(&bar, "M parameters/s", 1e-6);
+    cmd_bar_open(&bar, "M parameters/s");
     how.run = argv[1];
     how.step = words == 2 ? argv[2] : NULL;
     how.shard_bytes = (int64_t)(shard * 1e9);
     how.arg = &bar;
     code = plait_export(&how, &said);
     cmd_bar_clear(&bar);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    fputs(said, stdout);
-    plait_free(said);
-    return PLAIT_OK;
+    return cmd_answer(code, said);
 }

@@ -99,61 +99,60 @@ static const char more[] =
 
 int cmd_generate(int argc, char **argv)
 {
-    int64_t ranks = 0, tokens = 200, top_k = 0, seed = 1;
-    double temperature = 0.8;
-    bool raw = false, ignore_eot = false;
-    const char *prompt = "", *list = NULL, *logits = NULL, *step = NULL;
+    static int32_t ids[IDS_MAX];
+    struct writing writing = {0};
+    struct plait_generate g = {.size = sizeof g, .tokens = 200, .temperature = 0.8,
+                               .on_text = write_text, .on_id = write_id, .on_note = cmd_note,
+                               .arg = &writing};
+    int64_t seed = 1;
+    const char *list = NULL;
     const struct cmd_option option[] = {
-        {"prompt", 0, CMD_TEXT, &prompt, 0, 0, "TEXT", "what the text begins with"},
+        {"prompt", 0, CMD_TEXT, &g.prompt, 0, 0, "TEXT", "what the text begins with"},
         {"ids", 0, CMD_TEXT, &list, 0, 0, "N,N,...",
          "a prompt of token ids; what is written is one line of ids, those of the prompt first"},
-        {"step", 0, CMD_TEXT, &step, 0, 0, "N|best",
+        {"step", 0, CMD_TEXT, &g.step, 0, 0, "N|best",
          "of a run: read the checkpoint of step N, or the best by validation (the newest)"},
-        {"tokens", 0, CMD_INT, &tokens, 1, 1 << 24, "N", "tokens to write at most (200)"},
-        {"temperature", 0, CMD_REAL, &temperature, 0, 100, "X",
+        {"tokens", 0, CMD_LONG, &g.tokens, 1, 1 << 24, "N", "tokens to write at most (200)"},
+        {"temperature", 0, CMD_REAL, &g.temperature, 0, 100, "X",
          "below 1 safer, above 1 wilder; 0: always the likeliest (0.8)"},
-        {"top-k", 0, CMD_INT, &top_k, 0, 1 << 24, "K",
+        {"top-k", 0, CMD_INT, &g.top_k, 0, 1 << 24, "K",
          "draw from the K likeliest; 0: from all (0)"},
-        {"seed", 0, CMD_INT, &seed, 0, 9e15, "N", "of the draws (1)"},
-        {"ignore-eot", 0, CMD_FLAG, &ignore_eot, 0, 0, NULL,
+        {"seed", 0, CMD_LONG, &seed, 0, 9e15, "N", "of the draws (1)"},
+        {"ignore-eot", 0, CMD_FLAG, &g.ignore_eot, 0, 0, NULL,
          "go on behind an end of text, shown as <|endoftext|>"},
-        {"ranks", 'n', CMD_INT, &ranks, 0, 1 << 20, "N",
+        {"ranks", 'n', CMD_INT, &g.ranks, 0, 1 << 20, "N",
          "ranks to run on; 0 (default): as many as tp x pp of the run's layout"},
-        {"raw", 0, CMD_FLAG, &raw, 0, 0, NULL,
+        {"raw", 0, CMD_FLAG, &g.raw, 0, 0, NULL,
          "bytes as they are: control bytes on a terminal, bytes that are no UTF-8"},
-        {"logits", 0, CMD_TEXT, &logits, 0, 0, "FILE",
+        {"logits", 0, CMD_TEXT, &g.logits, 0, 0, "FILE",
          "write the logits of all ids to FILE, a line for each token that is drawn"},
     };
     const struct cmd_page page = {.usage = usage, .about = about, .option = option,
                                   .options = sizeof option / sizeof *option, .more = more,
                                   .names = cmd_names_generate, .keys = true};
-    static int32_t ids[IDS_MAX];
-    struct writing writing = {0};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     code = look_at_words(words, argv);
     if (code != PLAIT_OK)
         return code;
-    if (list && prompt[0])
+    if (list && g.prompt && g.prompt[0])
         return cmd_usage("--prompt and --ids are both a prompt; give one");
-    struct plait_generate g = {
-        .size = sizeof g, .run = argv[1], .prompt = prompt, .ranks = (int)ranks, .tokens = tokens,
-        .temperature = temperature, .top_k = (int)top_k, .seed = (uint64_t)seed,
-        .set = (const char *const *)(argv + 2), .sets = words - 1, .on_text = write_text,
-        .arg = &writing, .raw = raw, .ignore_eot = ignore_eot, .ids = list ? ids : NULL,
-        .on_id = write_id, .logits = logits, .on_note = cmd_note,
-        .step = step};
+    g.run = argv[1];
+    g.set = (const char *const *)(argv + 2);
+    g.sets = words - 1;
+    g.seed = (uint64_t)seed;
+    g.ids = list ? ids : NULL;
     code = list ? read_ids(list, ids, &g.id_count) : PLAIT_OK;
     if (code != PLAIT_OK)
         return code;
-    writing.plain = raw || !isatty(STDOUT_FILENO);
+    writing.plain = g.raw || !isatty(STDOUT_FILENO);
     code = plait_generate(&g);
     if (code != PLAIT_OK)
         return cmd_fail(code);
     if (writing.wrote) {
         putchar('\n');
-        cmd_wrote(logits, "the logits of each token that was drawn");
+        cmd_wrote(g.logits, "the logits of each token that was drawn");
     }
     return PLAIT_OK;
 }

@@ -4,24 +4,18 @@
  */
 #include "cmd.h"
 
-#include <stdio.h>
-
 int cmd_info(int argc, char **argv)
 {
     const struct cmd_page page = {
         .usage = "plait info",
         .about = "Show version, processor, devices, transports and schedules of this program.",
     };
-    char *text;
+    char *text = NULL;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
     if (words > 0)
         return cmd_usage("info takes no words, and \"%.40s\" was given", argv[1]);
     code = plait_info(&text);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    fputs(text, stdout);
-    plait_free(text);
-    return PLAIT_OK;
+    return cmd_answer(code, text);
 }

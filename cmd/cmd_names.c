@@ -4,7 +4,7 @@
  * nanoGPT, torchtitan, Megatron-LM. Keys that such an option means are not here, for the
  * configuration's table of names has them (src/config/options_alias.c).
  */
-#include "cmd_names.h"
+#include "cmd.h"
 
 #include <ctype.h>
 #include <string.h>

@@ -47,11 +47,16 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static bool on_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
 void cmd_progress_open(struct cmd_progress *p, int64_t log_every)
 {
-    const char *term = getenv("TERM"), *no_color = getenv("NO_COLOR");
-    bool able = term && *term && strcmp(term, "dumb") != 0;
-    bool terminal = isatty(STDERR_FILENO) && able;
+    const char *no_color = getenv("NO_COLOR");
+    bool terminal = on_terminal();
     *p = (struct cmd_progress){.fd = STDERR_FILENO, .clock = now, .log_every = log_every,
                                .terminal = terminal, .color = terminal && !(no_color && *no_color)};
 }
@@ -62,7 +67,7 @@ static void put(const struct cmd_progress *p, const struct line *l)
     (void)!write(p->fd, l->s, (size_t)l->n);
 }
 
-/* ---- the pace ---- */
+/* ---- the pace of a run ---- */
 
 static void pace_add(struct cmd_progress *p, double seconds)
 {
@@ -88,7 +93,7 @@ static double pace_of(const struct cmd_progress *p)
     return all.seconds / (double)all.steps;
 }
 
-/* ---- the text ---- */
+/* ---- its text ---- */
 
 /* "12.3k", "1.23M": three digits. */
 static void add_rate(struct line *l, double v, const char *what)
@@ -181,8 +186,9 @@ static void print_step(struct cmd_progress *p)
     put(p, &l);
 }
 
-void cmd_progress_step(struct cmd_progress *p, const struct plait_step *s)
+void cmd_progress_step(void *arg, const struct plait_step *s)
 {
+    struct cmd_progress *p = arg;
     double t = p->clock();
     bool edge = p->last.step == 0 || s->step >= s->steps;
     bool due = p->log_every > 0 && s->step % p->log_every == 0;
@@ -198,8 +204,9 @@ void cmd_progress_step(struct cmd_progress *p, const struct plait_step *s)
     }
 }
 
-void cmd_progress_microbatch(struct cmd_progress *p, const struct plait_microbatch *m)
+void cmd_progress_microbatch(void *arg, const struct plait_microbatch *m)
 {
+    struct cmd_progress *p = arg;
     double t = p->clock();
     struct line l = {.n = 0};
     if (p->under_way != m->step) {
@@ -220,8 +227,9 @@ void cmd_progress_microbatch(struct cmd_progress *p, const struct plait_microbat
     put(p, &l);
 }
 
-void cmd_progress_valid(struct cmd_progress *p, int64_t step, double loss, double bits_per_byte)
+void cmd_progress_valid(void *arg, int64_t step, double loss, double bits_per_byte)
 {
+    struct cmd_progress *p = arg;
     struct line l = {.n = 0};
     cmd_progress_clear(p);
     add(&l, "valid at step %lld: loss %.4f", (long long)step, isnan(loss) ? (double)NAN : loss);
@@ -236,4 +244,34 @@ void cmd_progress_clear(struct cmd_progress *p)
     if (p->drawn)
         (void)!write(p->fd, "\r\033[K", 4);
     p->drawn = false;
+}
+
+/* ---- a bar of other work ---- */
+
+void cmd_bar_open(struct cmd_bar *b, const char *unit)
+{
+    *b = (struct cmd_bar){.terminal = on_terminal(), .start = now(), .unit = unit};
+}
+
+void cmd_bar_draw(void *arg, int64_t done, int64_t all)
+{
+    static const char full[] = "##############################";
+    static const char rest[] = "..............................";
+    struct cmd_bar *b = arg;
+    double t = now(), part = (double)done / (double)all, seconds = t - b->start;
+    if (!b->terminal || (done < all && t - b->shown < bar_pause))
+        return;
+    int width = (int)sizeof full - 1, cells = (int)(part * width);
+    b->shown = t;
+    b->drawn = true;
+    fprintf(stderr, "\r[%.*s%.*s] %3d %%  %.0f %s  %.0f s left\033[K", cells, full, width - cells,
+            rest, (int)(100.0 * part), seconds > 0.0 ? 1e-6 * (double)done / seconds : 0.0, b->unit,
+            part > 0.0 ? seconds * (1.0 - part) / part : 0.0);
+}
+
+void cmd_bar_clear(struct cmd_bar *b)
+{
+    if (b->drawn)
+        fputs("\r\033[K", stderr);
+    b->drawn = false;
 }

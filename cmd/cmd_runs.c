@@ -4,11 +4,9 @@
  */
 #include "cmd.h"
 
-#include <stdio.h>
-
 int cmd_runs(int argc, char **argv)
 {
-    bool json = false;
+    int json = 0;
     const struct cmd_option option[] = {
         {"json", 0, CMD_FLAG, &json, 0, 0, NULL, "a list of objects, for programs"},
     };
@@ -21,7 +19,7 @@ int cmd_runs(int argc, char **argv)
         .options = sizeof option / sizeof *option,
         .more = "example: plait runs runs\ndocs/run-folder.md has the states.",
     };
-    char *text;
+    char *text = NULL;
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;
@@ -30,9 +28,5 @@ int cmd_runs(int argc, char **argv)
     code = plait_runs(&(struct plait_runs){.size = sizeof(struct plait_runs),
                                            .dir = words ? argv[1] : ".",
                                            .format = json ? "json" : "text"}, &text);
-    if (code != PLAIT_OK)
-        return cmd_fail(code);
-    fputs(text, stdout);
-    plait_free(text);
-    return PLAIT_OK;
+    return cmd_answer(code, text);
 }

@@ -5,15 +5,11 @@
  * again every second until the hard limit, so a second one is no wish of anybody's. Interrupted
  * calls are restarted; waits of ranks look at the clock by themselves.
  */
-#include "cmd_signals.h"
-
-#include "plait.h"
+#include "cmd.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <unistd.h>
 
 static const int ends[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGXCPU};

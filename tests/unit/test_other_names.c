@@ -4,7 +4,7 @@
  * the tables know, and those of well-known commands by hand), keys in `plait help`, schedules by
  * their classes, words of keys. What is proposed exists.
  */
-#include "cmd_names.h"
+#include "cmd.h"
 #include "plait.h"
 #include "program.h"
 #include "config/options.h"
