@@ -5,8 +5,9 @@
 #ifndef PLAIT_API_API_H
 #define PLAIT_API_API_H
 
-#include "plait.h"
+#include "base/text.h"
 #include "config/options.h"
+#include "plait.h"
 
 struct plait_config { struct options options; };
 
@@ -14,5 +15,7 @@ struct plait_config { struct options options; };
  * what an older caller does not know stays zero. Errors: ERR_CONFIG for a size that cannot be.
  * Local. */
 enum err api_take(const char *name, const void *given, void *mine, size_t have);
+/* The end of a call with text: gives the page away, or loses it. Returns the code. */
+int api_give(enum err err, struct text *page, char **out);
 
 #endif

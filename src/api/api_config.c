@@ -64,19 +64,24 @@ enum err api_take(const char *name, const void *given, void *mine, size_t have)
     return ERR_OK;
 }
 
+int api_give(enum err err, struct text *page, char **out)
+{
+    if (err == ERR_OK)
+        err = text_done(page, out);
+    text_free(page);
+    return (int)err;
+}
+
 int plait_config_new(struct plait_config **out)
 {
     struct plait_config *c;
-    enum err err = mem_new(1, sizeof *c, "a configuration", &c);
-    if (err != ERR_OK)
-        return (int)err;
-    err = options_fresh(&c->options);
-    if (err != ERR_OK) {
+    TRY(mem_new(1, sizeof *c, "a configuration", &c));
+    enum err err = options_fresh(&c->options);
+    if (err == ERR_OK)
+        *out = c;
+    else
         mem_free(c);
-        return (int)err;
-    }
-    *out = c;
-    return PLAIT_OK;
+    return (int)err;
 }
 
 void plait_config_free(struct plait_config *c)
@@ -124,16 +129,14 @@ int plait_config_get(const struct plait_config *c, const char *key, char **out)
 {
     struct text t = {0};
     enum err err = conf_get(&options_table, &c->options, key, &t);
-    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+    return api_give(err, &t, out);
 }
 
 int plait_config_print(const struct plait_config *c, char **out)
 {
     struct text t = {0};
     struct options o = c->options;
-    enum err err = init_take(&o);
-    if (err != ERR_OK)
-        return (int)err;
+    TRY(init_take(&o));
     conf_print(&options_table, &o, &t);
     return (int)text_done(&t, out);
 }
@@ -180,8 +183,7 @@ int plait_config_help(const char *format, char **out)
     } else if (strcmp(format, "text") == 0) {
         conf_help(&options_table, &t);
     } else {
-        return (int)err_set(ERR_CONFIG, __FILE__, __LINE__, "help: there is no format \"%.40s\"; "
-                            "use text or markdown", format);
+        FAIL(ERR_CONFIG, "help: there is no format \"%.40s\"; use text or markdown", format);
     }
     return (int)text_done(&t, out);
 }
@@ -190,7 +192,7 @@ int plait_config_explain(const char *word, char **out)
 {
     struct text t = {0};
     enum err err = conf_explain(&options_table, word, &t);
-    return (int)(err == ERR_OK ? text_done(&t, out) : err);
+    return api_give(err, &t, out);
 }
 
 const char *plait_config_nearest(const char *word)
@@ -198,40 +200,29 @@ const char *plait_config_nearest(const char *word)
     return conf_nearest(&options_table, word);
 }
 
-/* json: the plan; else the report. */
-static enum err check(const struct plait_config *c, int ranks, bool json, struct text *out)
+/* json: the plan; else the report. out NULL: neither is wanted. */
+static int check(const struct plait_config *c, int ranks, bool json, char **out)
 {
     struct options o = c->options;
     struct setup plan = {0};
+    struct text t = {0};
     if (ranks < 0)
         FAIL(ERR_CONFIG, "%d ranks cannot be started; use 0 for as many as the layout needs",
              ranks);
     TRY(init_take(&o));
-    if (!json)
-        return check_run(&o, ranks, CHECK_PLAN, out, NULL);
-    enum err err = check_run(&o, ranks, CHECK_PLAN, NULL, &plan);
-    if (err == ERR_OK)
-        err = plan_json(&plan, out);
+    enum err err = check_run(&o, ranks, CHECK_PLAN, json || !out ? NULL : &t, json ? &plan : NULL);
+    if (err == ERR_OK && json)
+        err = plan_json(&plan, &t);
     setup_free(&plan);
-    return err;
+    return out ? api_give(err, &t, out) : (int)err;
 }
 
 int plait_config_check(const struct plait_config *c, int ranks, char **report)
 {
-    struct text t = {0};
-    enum err err = check(c, ranks, false, report ? &t : NULL);
-    if (err == ERR_OK && report)
-        err = text_done(&t, report);
-    text_free(&t);
-    return (int)err;
+    return check(c, ranks, false, report);
 }
 
 int plait_config_plan(const struct plait_config *c, int ranks, char **json)
 {
-    struct text t = {0};
-    enum err err = check(c, ranks, true, &t);
-    if (err == ERR_OK)
-        err = text_done(&t, json);
-    text_free(&t);
-    return (int)err;
+    return check(c, ranks, true, json);
 }

@@ -4,7 +4,6 @@
  */
 #include "api/api.h"
 
-#include "base/text.h"
 #include "data/data.h"
 
 static enum err check_output(const char *out)
@@ -14,41 +13,24 @@ static enum err check_output(const char *out)
     return ERR_OK;
 }
 
-/* What a caller can get wrong before any file is looked at. */
-static enum err check_call(const struct plait_prepare *a)
-{
-    TRY(check_output(a->out));
-    if (a->texts > 0 && !a->text)
-        FAIL(ERR_CONFIG, "data: texts is %d and none is given; set text", a->texts);
-    for (int i = 0; i < a->texts; i++)
-        if (!a->text[i])
-            FAIL(ERR_CONFIG, "data: text %d of %d has no name; give each its path", i + 1,
-                 a->texts);
-    return ERR_OK;
-}
-
-static enum err prepare(const struct plait_prepare *a, int64_t *tokens)
-{
-    TRY(check_call(a));
-    return data_prepare(&(struct data_prepare){.text = a->text,
-                                               .texts = a->texts,
-                                               .out = a->out,
-                                               .tokenizer = a->tokenizer ? a->tokenizer : "bytes",
-                                               .progress = a->progress,
-                                               .arg = a->arg},
-                        tokens);
-}
-
 int plait_data_prepare(const struct plait_prepare *a, int64_t *tokens)
 {
     struct plait_prepare mine;
     int64_t made;
-    enum err err = api_take("plait_prepare", a, &mine, sizeof mine);
-    if (err == ERR_OK)
-        err = prepare(&mine, &made);
-    if (err == ERR_OK && tokens)
+    TRY(api_take("plait_prepare", a, &mine, sizeof mine));
+    TRY(check_output(mine.out));
+    if (mine.texts > 0 && !mine.text)
+        FAIL(ERR_CONFIG, "data: texts is %d and none is given; set text", mine.texts);
+    for (int i = 0; i < mine.texts; i++)
+        if (!mine.text[i])
+            FAIL(ERR_CONFIG, "data: text %d of %d has no name; give each its path", i + 1,
+                 mine.texts);
+    TRY(data_prepare(&(struct data_prepare){.text = mine.text, .texts = mine.texts, .out = mine.out,
+                                            .tokenizer = mine.tokenizer ? mine.tokenizer : "bytes",
+                                            .progress = mine.progress, .arg = mine.arg}, &made));
+    if (tokens)
         *tokens = made;
-    return (int)err;
+    return PLAIT_OK;
 }
 
 int plait_data_random(const char *out, int64_t vocab, int64_t tokens, uint64_t seed)
@@ -77,73 +59,55 @@ int plait_data_import(const struct plait_import *a, int64_t *rows)
     TRY(check_output(mine.out));
     if (!mine.table || !*mine.table)
         FAIL(ERR_CONFIG, "data: no table is named; name the file of numbers to read");
-    enum err err = data_import(
+    TRY(data_import(
         &(struct data_import){.table = mine.table, .out = mine.out, .header = mine.header != 0,
                               .label_first = mine.label_first != 0, .height = mine.height,
                               .width = mine.width, .to_height = mine.to_height,
                               .to_width = mine.to_width, .scale = mine.scale != 0 ? mine.scale : 1,
                               .classes = mine.classes, .progress = mine.progress,
                               .arg = mine.arg},
-        &made);
-    if (err == ERR_OK && rows)
+        &made));
+    if (rows)
         *rows = made;
-    return (int)err;
-}
-
-/* Texts in a file: how often the id that ends one stands in it; -1 for unknown tokenizers. */
-static enum err count_texts(const struct data_set *d, int64_t *texts)
-{
-    int32_t end = tokenizer_end(d->tokenizer);
-    *texts = -1;
-    return end < 0 || d->kind != DATA_TOKENS ? ERR_OK : data_count(d, end, texts);
-}
-
-static void describe_rows(const struct data_set *d, struct text *out)
-{
-    char count[32];
-    text_add(out, "rows        %s (%lld) of %lld feature%s", text_count(d->count, count),
-             (long long)d->count, (long long)d->features, text_plural(d->features, "s"));
-    if (d->height > 1)
-        text_add(out, ", %d x %d", d->height, d->width);
-    text_add(out, ", and a label of %lld class%s\n", (long long)d->classes,
-             text_plural(d->classes, "es"));
-}
-
-static void describe_tokens(const struct data_set *d, int64_t texts, struct text *out)
-{
-    char count[32];
-    text_add(out, "tokenizer   %s, vocabulary %lld\n", d->tokenizer, (long long)d->vocab);
-    text_add(out, "tokens      %s (%lld) of %d bytes\n", text_count(d->count, count),
-             (long long)d->count, d->token_bytes);
-    if (texts >= 0)
-        text_add(out, "texts       %lld\n", (long long)texts);
+    return PLAIT_OK;
 }
 
 static void describe(const struct data_set *d, int64_t texts, struct text *out)
 {
-    char size[32];
+    char size[32], count[32];
+    bool rows = d->kind == DATA_ROWS;
     text_add(out, "file        ");
     text_add_printable(out, d->path);
-    text_add_char(out, '\n', 1);
-    text_add(out, "size        %s (%lld bytes)\n", text_bytes(d->file.size, size),
+    text_add(out, "\nsize        %s (%lld bytes)\n", text_bytes(d->file.size, size),
              (long long)d->file.size);
-    if (d->kind == DATA_ROWS)
-        describe_rows(d, out);
-    else
-        describe_tokens(d, texts, out);
+    text_count(d->count, count);
+    if (rows) {
+        text_add(out, "rows        %s (%lld) of %lld feature%s", count, (long long)d->count,
+                 (long long)d->features, text_plural(d->features, "s"));
+        if (d->height > 1)
+            text_add(out, ", %d x %d", d->height, d->width);
+        text_add(out, ", and a label of %lld class%s\n", (long long)d->classes,
+                 text_plural(d->classes, "es"));
+    } else {
+        text_add(out, "tokenizer   %s, vocabulary %lld\n", d->tokenizer, (long long)d->vocab);
+        text_add(out, "tokens      %s (%lld) of %d bytes\n", count, (long long)d->count,
+                 d->token_bytes);
+    }
+    if (texts >= 0)
+        text_add(out, "texts       %lld\n", (long long)texts);
     text_add(out, "hash        xxh3-64 %016llx, agrees with the %ss\n",
-             (unsigned long long)d->hash, d->kind == DATA_ROWS ? "row" : "token");
+             (unsigned long long)d->hash, rows ? "row" : "token");
 }
 
 int plait_data_info(const char *path, char **out)
 {
     struct data_set d;
     struct text t = {0};
-    int64_t texts;
+    int64_t texts = -1; /* unknown; else how often the id that ends one stands in the file */
     TRY(data_open(path, NULL, true, &d));
-    enum err err = count_texts(&d, &texts);
-    if (err == ERR_OK)
-        describe(&d, texts, &t);
+    int32_t end = tokenizer_end(d.tokenizer);
+    enum err err = end < 0 || d.kind != DATA_TOKENS ? ERR_OK : data_count(&d, end, &texts);
+    describe(&d, texts, &t);
     data_close(&d);
-    return err == ERR_OK ? (int)text_done(&t, out) : (int)err;
+    return api_give(err, &t, out);
 }

@@ -11,7 +11,6 @@
 #include "folder/files.h"
 #include "generate/generate.h"
 #include "folder/init.h"
-#include "api/runs.h"
 #include "train/train.h"
 #include "train/world.h"
 
@@ -44,15 +43,6 @@ int plait_bench(const struct plait_config *c, const struct plait_bench *a)
     return (int)(err == ERR_OK ? bench_run(&o, &mine) : err);
 }
 
-/* A call that ends so gives its page away, or loses it with its error. */
-static int hand_out(enum err err, struct text *page, char **out)
-{
-    if (err == ERR_OK)
-        err = text_done(page, out);
-    text_free(page);
-    return (int)err;
-}
-
 int plait_compare(const struct plait_compare *a, char **out)
 {
     struct plait_compare mine;
@@ -60,7 +50,7 @@ int plait_compare(const struct plait_compare *a, char **out)
     enum err err = api_take("plait_compare", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = compare_run(&mine, &page);
-    return hand_out(err, &page, out);
+    return api_give(err, &page, out);
 }
 
 /* What the folder says, the caller's words over it, one data rank. How ranks communicate is not of
@@ -104,15 +94,5 @@ int plait_export(const struct plait_export *a, char **out)
     enum err err = api_take("plait_export", a, &mine, sizeof mine);
     if (err == ERR_OK)
         err = export_run(&mine, &page);
-    return hand_out(err, &page, out);
-}
-
-int plait_runs(const struct plait_runs *a, char **out)
-{
-    struct plait_runs mine;
-    struct text page = {0};
-    enum err err = api_take("plait_runs", a, &mine, sizeof mine);
-    if (err == ERR_OK)
-        err = runs_list(&mine, &page);
-    return hand_out(err, &page, out);
+    return api_give(err, &page, out);
 }

@@ -128,10 +128,5 @@ int plait_simulate(const struct plait_sim *a, char **out)
     TRY(api_take("plait_sim", a, &args, sizeof args));
     TRY(find_format(args.format, &format));
     TRY(check_together(&args));
-    enum err err = answer(&args, format, &page);
-    if (err == ERR_OK)
-        err = text_done(&page, out);
-    else
-        text_free(&page);
-    return err;
+    return api_give(answer(&args, format, &page), &page, out);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runs in a folder, and what came of each: by the lock whether it lives, by run.json how it
- * ended, by metrics.jsonl and the folders of checkpoints how far it came. Of a lock of another host
- * it cannot be said whether its run lives. All of it may be damaged, cut while it is read, or no
- * file at all: what is wrong with one run is said, and the next is
- * looked at. Metrics are read in pieces, since a map would end the process where a file is cut.
+ * Chapter "runs" of plait.h: the runs in a folder, and what came of each: by the lock whether it
+ * lives, by run.json how it ended, by metrics.jsonl and the folders of checkpoints how far it came.
+ * Of a lock of another host it cannot be said whether its run lives. All of it may be damaged, cut
+ * while it is read, or no file at all: what is wrong with one run is said, and the next is looked
+ * at. Metrics are read in pieces, since a map would end the process where a file is cut.
  */
-#include "api/runs.h"
+#include "api/api.h"
 
 #include "base/fs_sys.h"
 #include "base/mem.h"
@@ -371,22 +371,25 @@ static void add_json(const struct runs *all, struct text *out)
     text_add(out, "\n]\n");
 }
 
-enum err runs_list(const struct plait_runs *a, struct text *out)
+int plait_runs(const struct plait_runs *a, char **out)
 {
+    struct plait_runs mine;
     struct runs all = {NULL, 0};
-    const char *dir = a->dir ? a->dir : "";
-    bool json = a->format && strcmp(a->format, "json") == 0;
-    if (a->format && !json && strcmp(a->format, "text") != 0)
-        FAIL(ERR_CONFIG, "runs: format \"%.64s\" is not known; use text or json", a->format);
+    struct text page = {0};
+    TRY(api_take("plait_runs", a, &mine, sizeof mine));
+    const char *dir = mine.dir ? mine.dir : "";
+    bool json = mine.format && strcmp(mine.format, "json") == 0;
+    if (mine.format && !json && strcmp(mine.format, "text") != 0)
+        FAIL(ERR_CONFIG, "runs: format \"%.64s\" is not known; use text or json", mine.format);
     enum err err = find(dir, &all);
     if (err == ERR_OK && all.n > 1)
         qsort(all.run, (size_t)all.n, sizeof *all.run, by_name);
     if (err == ERR_OK && json)
-        add_json(&all, out);
+        add_json(&all, &page);
     else if (err == ERR_OK)
-        add_table(dir, &all, out);
+        add_table(dir, &all, &page);
     for (int i = 0; i < all.n; i++)
         free_run(&all.run[i]);
     mem_free(all.run);
-    return err == ERR_OK ? out->err : err;
+    return api_give(err, &page, out);
 }
