@@ -14,28 +14,10 @@
 #include "study/bench.h"
 
 #include "base/mem.h"
-#include "base/text.h"
 #include "comm/comm.h"
 #include "check/check.h"
 #include "folder/files.h"
-#include <stdarg.h>
 #include <stdio.h>
-
-double bench_budget(const struct bench *b)
-{
-    return b->a->seconds > 0 ? b->a->seconds : 0.2;
-}
-
-void bench_say(const struct bench *b, const char *fmt, ...)
-{
-    char line[512];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    if (b->a->on_line)
-        b->a->on_line(b->a->arg, line);
-}
 
 /* The step's layout is one rank: what a data rank takes of the batch, all stages, whole tensors. */
 static void make_shape(struct bench *b)
@@ -96,12 +78,10 @@ static enum err measure_device(struct bench *b)
 static enum err run_alone(struct bench *b)
 {
     TRY(bench_step(b));
-    if (b->a->product > 0) {
-        b->gemm = b->a->product;
-        b->copy = b->a->copy;
-    } else {
+    b->gemm = b->a->product;
+    b->copy = b->a->copy;
+    if (b->a->product == 0)
         TRY(measure_device(b));
-    }
     bench_report_classes(b);
     return ERR_OK;
 }

@@ -40,9 +40,10 @@ struct bench {
 };
 
 /* Seconds of budget for one figure. */
-double bench_budget(const struct bench *b);
-/* Says a line to the caller as soon as it is known. */
-void bench_say(const struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static inline double bench_budget(const struct bench *b)
+{
+    return b->a->seconds > 0 ? b->a->seconds : 0.2;
+}
 
 /* The calls of a step of b->shape, in order of first use, into b->call. (bench_step.c) */
 enum err bench_step(struct bench *b);
@@ -50,19 +51,25 @@ enum err bench_step(struct bench *b);
 /* Ceilings of the device into b, and the seconds of each call. (bench_kernels.c) */
 enum err bench_ceilings(struct bench *b, struct dev *d);
 enum err bench_kernels(struct bench *b, struct dev *d);
-/* Least seconds of a call at the ceilings. Pure. */
-double bench_floor(const struct bench *b, const struct calls_call *c);
+/* The middle one of n times, which it sorts. */
+double bench_median(double *t, int n);
 
 /* Curves of the links into b on rank 0. Collective over the world. (bench_links.c) */
 enum err bench_links(struct bench *b, struct comm_world *w);
+
+/* ---- what is said of it (bench_report.c) ---- */
+
+/* Says a line to the caller as soon as it is known. */
+void bench_say(const struct bench *b, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Least seconds of a call at the ceilings. Pure. */
+double bench_floor(const struct bench *b, const struct calls_call *c);
 const char *bench_link_name(enum bench_link l);
 /* Bytes that a rank must at least send for a point, over its time. Pure. */
 double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p);
-
-/* Tables. (bench_report.c) */
+/* Tables. */
 void bench_report_classes(const struct bench *b);
 void bench_report_links(const struct bench *b);
-/* The file of docs/cluster-profile.md. Errors: ERR_STORAGE, ERR_MEMORY. (bench_profile.c) */
+/* The file of docs/cluster-profile.md. Errors: ERR_STORAGE, ERR_MEMORY. */
 enum err bench_profile(const struct bench *b, const char *path);
 
 enum err bench_run(const struct options *o, const struct plait_bench *a);

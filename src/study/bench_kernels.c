@@ -22,6 +22,12 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double bench_median(double *t, int n)
+{
+    qsort(t, (size_t)n, sizeof *t, compare);
+    return t[n / 2];
+}
+
 /* Seconds of n calls, sets in turn. */
 static enum err batch(struct calls_work *set, int sets, int n, double *out)
 {
@@ -48,8 +54,7 @@ static enum err time_sets(const struct bench *b, struct calls_work *set, int set
         TRY(batch(set, sets, n, &t[done]));
         t[done++] /= n;
     } while (done < BATCHES && log_now() - begin < bench_budget(b));
-    qsort(t, (size_t)done, sizeof *t, compare);
-    *out = t[done / 2];
+    *out = bench_median(t, done);
     return ERR_OK;
 }
 
@@ -113,11 +118,6 @@ enum err bench_ceilings(struct bench *b, struct dev *d)
     bench_say(b, "copy      %.1f GB/s, read and written, %lld MiB", b->copy * 1e-9,
               (long long)(b->copy_bytes >> 20));
     return ERR_OK;
-}
-
-double bench_floor(const struct bench *b, const struct calls_call *c)
-{
-    return fmax(c->flops / b->gemm, c->bytes / b->copy);
 }
 
 enum err bench_kernels(struct bench *b, struct dev *d)

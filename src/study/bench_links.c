@@ -10,7 +10,6 @@
 
 #include "base/log.h"
 #include "comm/comm.h"
-#include <stdlib.h>
 
 enum { LEAST = 1 << 10, LARGEST = 1 << 28, BATCHES = 5, OPS_MAX = 100, RANKS_MAX = 1024 };
 
@@ -22,19 +21,6 @@ struct link {
     char *to, *from;  /* device, LARGEST bytes */
     char *window;     /* from, where that is the transport's */
 };
-
-const char *bench_link_name(enum bench_link l)
-{
-    static const char *const name[BENCH_LINKS] = {"all_reduce", "all_gather", "reduce_scatter",
-                                                  "all_to_all", "send"};
-    return name[l];
-}
-
-double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p)
-{
-    double n = b->ranks, part = l == LINK_SEND ? 1 : (n - 1) / n * (l == LINK_ALL_REDUCE ? 2 : 1);
-    return part * (double)p->bytes / p->seconds;
-}
 
 /* There and back between ranks 0 and 1; the others have nothing to do. */
 static enum err bounce(struct link *k, int64_t bytes)
@@ -98,12 +84,6 @@ static enum err batch(struct link *k, enum bench_link l, int64_t bytes, int n, d
     return ERR_OK;
 }
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* All ranks do as many operations as rank 0 finds that its budget holds. */
 static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *out)
 {
@@ -125,8 +105,7 @@ static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *
     TRY(err);
     for (int i = 0; i < BATCHES; i++)
         TRY(batch(k, l, bytes, (int)agreed, &t[i]));
-    qsort(t, BATCHES, sizeof *t, compare);
-    *out = t[BATCHES / 2];
+    *out = bench_median(t, BATCHES);
     return ERR_OK;
 }
 

@@ -1,10 +1,48 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of `plait bench`: the step by classes of calls, and the curves of the links.
+ * What `plait bench` says: the step by classes of calls, the curves of the links, and the profile
+ * of a machine as a file for planning: JSON, its members as docs/cluster-profile.md lists them.
+ * Numbers there have all their digits, so that what is read is what was measured.
  */
 #include "study/bench.h"
 
+#include "base/fs.h"
 #include "base/text.h"
+#include <stdarg.h>
+#include <stdio.h>
+
+enum { VERSION = 2 }; /* of the profile */
+
+void bench_say(const struct bench *b, const char *fmt, ...)
+{
+    char line[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (b->a->on_line)
+        b->a->on_line(b->a->arg, line);
+}
+
+double bench_floor(const struct bench *b, const struct calls_call *c)
+{
+    return fmax(c->flops / b->gemm, c->bytes / b->copy);
+}
+
+const char *bench_link_name(enum bench_link l)
+{
+    static const char *const name[BENCH_LINKS] = {"all_reduce", "all_gather", "reduce_scatter",
+                                                  "all_to_all", "send"};
+    return name[l];
+}
+
+double bench_bus(const struct bench *b, enum bench_link l, const struct bench_point *p)
+{
+    double n = b->ranks, part = l == LINK_SEND ? 1 : (n - 1) / n * (l == LINK_ALL_REDUCE ? 2 : 1);
+    return part * (double)p->bytes / p->seconds;
+}
+
+/* ---- tables ---- */
 
 struct totals {
     double flops, bytes, floor, seconds;
@@ -74,16 +112,76 @@ void bench_report_links(const struct bench *b)
     char size[32];
     bench_say(b, "\nlinks of %d ranks, us and GB/s on the bus (of collectives: what each rank must "
                  "send)", b->ranks);
-    bench_say(b, "%-10s %18s %18s %18s %18s %18s", "bytes", bench_link_name(LINK_ALL_REDUCE),
-              bench_link_name(LINK_ALL_GATHER), bench_link_name(LINK_REDUCE_SCATTER),
-              bench_link_name(LINK_ALL_TO_ALL), bench_link_name(LINK_SEND));
-    for (int i = 0; i < b->points[0]; i++) {
+    for (int i = -1; i < b->points[0]; i++) { /* names, then points */
         struct text line = {0};
-        for (int l = 0; l < BENCH_LINKS; l++)
-            text_add(&line, " %10.1f %7.2f", b->curve[l][i].seconds * 1e6,
-                     bench_bus(b, (enum bench_link)l, &b->curve[l][i]) * 1e-9);
+        text_add(&line, "%-10s", i < 0 ? "bytes" : text_bytes(b->curve[0][i].bytes, size));
+        for (int l = 0; l < BENCH_LINKS; l++) {
+            const struct bench_point *p = &b->curve[l][i < 0 ? 0 : i];
+            if (i < 0)
+                text_add(&line, " %18s", bench_link_name((enum bench_link)l));
+            else
+                text_add(&line, " %10.1f %7.2f", p->seconds * 1e6,
+                         bench_bus(b, (enum bench_link)l, p) * 1e-9);
+        }
         if (line.err == ERR_OK)
-            bench_say(b, "%-10s%s", text_bytes(b->curve[0][i].bytes, size), line.s);
+            bench_say(b, "%s", line.s);
         text_free(&line);
     }
+}
+
+/* ---- the profile ---- */
+
+static void add_call(const struct bench_call *b, struct text *t)
+{
+    const struct calls_call *c = &b->call;
+    const struct op_row *row = &op_rows[c->op.kind];
+    const char *flag[OP_FLAGS];
+    int flags = op_flags(&c->op, flag);
+    bool first = true;
+    text_add(t, "\n    {\"op\": \"%s\", \"class\": \"%s\", \"sizes\": {", row->name,
+             op_class_name(c->class));
+    for (const struct op_field *f = row->field; f->name; f++) {
+        if (f->kind != FIELD_EXTENT && f->kind != FIELD_STRIDE)
+            continue;
+        text_add(t, "%s\"%s\": %lld", first ? "" : ", ", f->name, (long long)op_get(&c->op, f));
+        first = false;
+    }
+    text_add(t, "}, \"flags\": [");
+    for (int i = 0; i < flags; i++)
+        text_add(t, "%s\"%s\"", i ? ", " : "", flag[i]);
+    text_add(t, "], \"count\": %lld, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.17g}",
+             (long long)c->count, c->flops, c->bytes, b->seconds);
+}
+
+enum err bench_profile(const struct bench *b, const char *path)
+{
+    struct text t = {0};
+    text_add(&t, "{\n  \"plait_profile\": %d,\n  \"device\": {\"name\": ", VERSION);
+    text_add_json(&t, b->device);
+    text_add(&t, ", \"dtype\": \"%s\"},\n", dtype_name(b->types.ct));
+    text_add(&t, "  \"product\": {\"flops_per_s\": %.17g, \"side\": %lld},\n", b->gemm,
+             (long long)b->gemm_side);
+    text_add(&t, "  \"copy\": {\"bytes_per_s\": %.17g, \"bytes\": %lld},\n", b->copy,
+             (long long)b->copy_bytes);
+    text_add(&t, "  \"step_tokens\": %lld,\n  \"calls\": [", (long long)b->tokens);
+    for (int i = 0; i < b->calls; i++) {
+        text_add(&t, "%s", i ? "," : "");
+        add_call(&b->call[i], &t);
+    }
+    text_add(&t, "%s],\n  \"links\": [", b->calls ? "\n  " : "");
+    bool links = b->points[0] > 0; /* of one all were measured */
+    for (int l = 0; links && l < BENCH_LINKS; l++) {
+        text_add(&t, "%s\n    {\"op\": \"%s\", \"ranks\": %d, \"points\": [", l ? "," : "",
+                 bench_link_name((enum bench_link)l), b->ranks);
+        for (int i = 0; i < b->points[l]; i++)
+            text_add(&t, "%s[%lld, %.17g]", i ? ", " : "", (long long)b->curve[l][i].bytes,
+                     b->curve[l][i].seconds);
+        text_add(&t, "]}");
+    }
+    text_add(&t, "%s]\n}\n", links ? "\n  " : "");
+    enum err err = t.err;
+    if (err == ERR_OK)
+        err = fs_put(path, t.s, t.len);
+    text_free(&t);
+    return err;
 }
