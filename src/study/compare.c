@@ -19,77 +19,35 @@
 
 enum { WARM_UP = 2 };
 
-/* Numbers gathered for medians: sorted by key, then value. */
-struct sample { int64_t key; double value; };
-struct samples { struct sample *of; int64_t n, room; };
-
-static enum err add(struct samples *s, int64_t key, double value)
-{
-    if (s->n == s->room) {
-        int64_t room = s->room ? 2 * s->room : 1024;
-        TRY(mem_grow(s->n, room, sizeof *s->of, "measured times", &s->of));
-        s->room = room;
-    }
-    s->of[s->n++] = (struct sample){key, value};
-    return ERR_OK;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct sample *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    return x->value < y->value ? -1 : x->value > y->value;
-}
-
-/* Median of the values of a key from *at on, which moves behind them; 0 where there are none. */
-static double median(const struct samples *s, int64_t key, int64_t *at)
-{
-    int64_t from = *at;
-    while (*at < s->n && s->of[*at].key == key)
-        ++*at;
-    int64_t n = *at - from;
-    return n == 0 ? 0 : (s->of[from + (n - 1) / 2].value + s->of[from + n / 2].value) / 2;
-}
-
-static void sort(struct samples *s)
-{
-    if (s->n > 0)
-        qsort(s->of, (size_t)s->n, sizeof *s->of, by_key);
-}
-
 /* ---- walking over the trace ---- */
 
-/* One step of one pipeline: the events of its ranks. */
-struct pass {
-    const struct compare *c;
-    const struct exec_event **of; /* [p]; event i of rank r is that of instruction begin[r] + i */
-};
+/* What pass k, a step of a pipeline, says of instruction i, which is rank r's. */
+static const struct exec_event *event_of(const struct compare *c, int64_t k, int r, int64_t i)
+{
+    const struct sched *s = &c->s->sched;
+    return &c->pass[k * s->p + r][i - s->begin[r]];
+}
 
-/* Calls visit for each step that is looked at, of each pipeline of the mesh. */
-static enum err each_pass(const struct compare *c, enum err (*visit)(struct pass *p, void *arg),
-                          void *arg)
+/* Each step that is looked at, of each pipeline of the mesh. */
+static enum err find_passes(struct compare *c)
 {
     const struct mesh *m = &c->s->mesh;
-    struct pass p = {.c = c};
-    enum err err = ERR_OK;
-    TRY(mem_new(c->s->sched.p, sizeof *p.of, "a step's traces", &p.of));
-    for (int rank = 0; rank < m->world && err == ERR_OK; rank++) {
+    int p = c->s->sched.p;
+    TRY(mem_new((c->steps - c->first) * m->world, sizeof *c->pass, "the steps' traces", &c->pass));
+    for (int rank = 0; rank < m->world; rank++) {
         int coord[AXIS_COUNT];
         mesh_coord(m, rank, coord);
         if (coord[AXIS_PP] != 0)
             continue;
-        for (int64_t i = c->first; i < c->steps && err == ERR_OK; i++) {
-            for (int pp = 0; pp < c->s->sched.p; pp++) {
+        for (int64_t i = c->first; i < c->steps; i++, c->passes++)
+            for (int pp = 0; pp < p; pp++) {
                 int64_t step;
                 coord[AXIS_PP] = pp;
-                p.of[pp] = trace_events(&c->trace[mesh_rank(m, coord)], i, &step);
+                c->pass[c->passes * p + pp] =
+                    trace_events(&c->trace[mesh_rank(m, coord)], i, &step);
             }
-            err = visit(&p, arg);
-        }
     }
-    mem_free(p.of);
-    return err;
+    return ERR_OK;
 }
 
 static double work_of(const struct exec_event *e)
@@ -98,14 +56,14 @@ static double work_of(const struct exec_event *e)
 }
 
 /* From when the first action of a step could begin, which is *first, to the end of the last one. */
-static double makespan_of(const struct pass *p, double *first)
+static double makespan_of(const struct compare *c, int64_t k, double *first)
 {
-    const struct sched *s = &p->c->s->sched;
+    const struct sched *s = &c->s->sched;
     double last = -INFINITY;
     *first = INFINITY;
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            const struct exec_event *e = event_of(c, k, r, i);
             if (s->instr[i].op >= SCHED_COMPUTE_OPS)
                 continue;
             *first = fmin(*first, e->start + e->waited);
@@ -115,24 +73,62 @@ static double makespan_of(const struct pass *p, double *first)
     return last - *first;
 }
 
-/* ---- costs ---- */
+/* ---- medians ---- */
+
+/* Numbers gathered for medians: sorted by key, then value. */
+struct sample { int64_t key; double value; };
+struct samples { struct sample *of; int64_t n; };
+
+static int by_key(const void *a, const void *b)
+{
+    const struct sample *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->value < y->value ? -1 : x->value > y->value;
+}
+
+static void sort(struct samples *s)
+{
+    if (s->n > 0)
+        qsort(s->of, (size_t)s->n, sizeof *s->of, by_key);
+}
+
+/* Of the values of a key from *at on, which moves behind them; 0 where there are none. */
+static double median(const struct samples *s, int64_t key, int64_t *at)
+{
+    int64_t from = *at;
+    while (*at < s->n && s->of[*at].key == key)
+        ++*at;
+    int64_t n = *at - from;
+    return n == 0 ? 0 : (s->of[from + (n - 1) / 2].value + s->of[from + n / 2].value) / 2;
+}
 
 /* The segments of a backward are one action. */
-static enum err visit_costs(struct pass *p, void *arg)
+static enum err find_costs(struct compare *c)
 {
-    const struct sched *s = &p->c->s->sched;
-    double work[SCHED_COMPUTE_OPS] = {0};
-    for (int r = 0; r < s->p; r++)
-        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            struct sched_instr in = s->instr[i];
-            if (in.op >= SCHED_COMPUTE_OPS)
-                continue;
-            work[in.op] += work_of(&p->of[r][i - s->begin[r]]);
-            if (!sched_ends_stage(in))
-                continue;
-            TRY(add(arg, in.stage * COMPARE_KINDS + in.op, work[in.op]));
-            work[in.op] = 0;
-        }
+    const struct sched *s = &c->s->sched;
+    struct samples all = {0};
+    int64_t at = 0;
+    TRY(mem_new(c->passes * s->begin[s->p], sizeof *all.of, "measured times", &all.of));
+    for (int64_t k = 0; k < c->passes; k++) {
+        double work[SCHED_COMPUTE_OPS] = {0};
+        for (int r = 0; r < s->p; r++)
+            for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+                struct sched_instr in = s->instr[i];
+                if (in.op >= SCHED_COMPUTE_OPS)
+                    continue;
+                work[in.op] += work_of(event_of(c, k, r, i));
+                if (!sched_ends_stage(in))
+                    continue;
+                all.of[all.n++] =
+                    (struct sample){in.stage * COMPARE_KINDS + in.op, work[in.op]};
+                work[in.op] = 0;
+            }
+    }
+    sort(&all);
+    for (int key = 0; key < s->stages * COMPARE_KINDS; key++)
+        c->cost[key / COMPARE_KINDS][key % COMPARE_KINDS] = median(&all, key, &at);
+    mem_free(all.of);
     return ERR_OK;
 }
 
@@ -150,15 +146,15 @@ static int64_t message(const struct sched *s, struct sched_instr in, bool consum
 /* Of a message: its send's start; when it was waited for, and how long. Else NAN. */
 struct ends { double sent, from, waited; };
 
-/* The ends of a step's messages: [stages * m * 2], by message(). */
-static void gather_messages(const struct pass *p, struct ends *out)
+/* The ends of a step's messages: [n], by message(). */
+static void gather_messages(const struct compare *c, int64_t k, struct ends *out, int64_t n)
 {
-    const struct sched *s = &p->c->s->sched;
-    for (int64_t i = 0; i < (int64_t)s->stages * s->m * 2; i++)
+    const struct sched *s = &c->s->sched;
+    for (int64_t i = 0; i < n; i++)
         out[i] = (struct ends){NAN, NAN, NAN};
     for (int r = 0; r < s->p; r++) {
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const struct exec_event *e = &p->of[r][i - s->begin[r]];
+            const struct exec_event *e = event_of(c, k, r, i);
             struct sched_instr in = s->instr[i];
             if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
                 out[message(s, in, false)].sent = e->start;
@@ -171,75 +167,42 @@ static void gather_messages(const struct pass *p, struct ends *out)
     }
 }
 
-/* How long messages took. LATENCY: those that were waited for when they were sent. FETCH: those
- * that lay ready, which is those that had been sent `latency` before. */
-enum { LATENCY, FETCH };
-struct messages {
-    struct samples all;
-    int kind;
-    double latency;
-};
-
-static enum err visit_messages(struct pass *p, void *arg)
+/* How long messages took. Latency: of those that were waited for when they were sent. Fetch: of
+ * those that lay ready, which is those that had been sent that long before. Where none was waited
+ * for when it was sent, a fetch is all that is known. */
+static enum err find_messages(struct compare *c)
 {
-    const struct sched *s = &p->c->s->sched;
-    struct messages *k = arg;
-    int64_t n = (int64_t)s->stages * s->m * 2;
-    struct ends *m;
-    enum err err = ERR_OK;
-    TRY(mem_new(n, sizeof *m, "the messages of a step", &m));
-    gather_messages(p, m);
-    for (int64_t i = 0; i < n && err == ERR_OK; i++) {
-        double lay = m[i].from - m[i].sent; /* NAN: there was no such message */
-        if (k->kind == LATENCY && lay <= 0 && m[i].waited > WAITED)
-            err = add(&k->all, LATENCY, fmax(0, m[i].waited + lay)); /* of clocks that differ */
-        else if (k->kind == FETCH && lay > 0 && lay >= k->latency)
-            err = add(&k->all, FETCH, fmax(0, m[i].waited));
+    enum { LATENCY, FETCH, KINDS };
+    double *const out[KINDS] = {&c->latency, &c->fetch};
+    int64_t n = (int64_t)c->s->sched.stages * c->s->sched.m * 2, found[KINDS] = {0};
+    struct samples all = {0};
+    struct ends *m = NULL;
+    enum err err = mem_new(c->passes * n, sizeof *all.of, "the messages of all steps", &all.of);
+    if (err == ERR_OK)
+        err = mem_new(n, sizeof *m, "the messages of a step", &m);
+    for (int kind = LATENCY; kind < KINDS && err == ERR_OK; kind++) {
+        all.n = 0;
+        for (int64_t k = 0; k < c->passes; k++) {
+            gather_messages(c, k, m, n);
+            for (int64_t i = 0; i < n; i++) {
+                double lay = m[i].from - m[i].sent; /* NAN: there was no such message */
+                if (kind == LATENCY && lay <= 0 && m[i].waited > WAITED) /* of clocks that differ */
+                    all.of[all.n++].value = fmax(0, m[i].waited + lay);
+                else if (kind == FETCH && lay > 0 && lay >= c->latency)
+                    all.of[all.n++].value = fmax(0, m[i].waited);
+            }
+        }
+        sort(&all);
+        *out[kind] = median(&all, 0, &found[kind]);
     }
+    if (found[LATENCY] == 0)
+        c->latency = c->fetch;
+    mem_free(all.of);
     mem_free(m);
     return err;
 }
 
-/* Where none was waited for when it was sent, a fetch is all that is known. */
-static enum err find_messages(struct compare *c)
-{
-    struct messages k = {.kind = LATENCY};
-    int64_t at = 0;
-    enum err err = each_pass(c, visit_messages, &k);
-    sort(&k.all);
-    k.latency = c->latency = median(&k.all, LATENCY, &at);
-    bool known = at > 0;
-    at = k.all.n = 0;
-    k.kind = FETCH;
-    if (err == ERR_OK)
-        err = each_pass(c, visit_messages, &k);
-    sort(&k.all);
-    c->fetch = median(&k.all, FETCH, &at);
-    if (!known)
-        c->latency = c->fetch;
-    mem_free(k.all.of);
-    return err;
-}
-
-static enum err find_costs(struct compare *c)
-{
-    struct samples all = {0};
-    int64_t at = 0;
-    enum err err = each_pass(c, visit_costs, &all);
-    sort(&all);
-    for (int key = 0; key < c->s->sched.stages * COMPARE_KINDS && err == ERR_OK; key++)
-        c->cost[key / COMPARE_KINDS][key % COMPARE_KINDS] = median(&all, key, &at);
-    mem_free(all.of);
-    return err == ERR_OK ? find_messages(c) : err;
-}
-
 /* ---- what was measured ---- */
-
-struct totals {
-    struct compare_rank *rank; /* [p] sums */
-    struct samples makespan, bubble;
-    int64_t passes;
-};
 
 /* Adds one instruction to what its rank has done. */
 static void count(struct compare_rank *r, struct sched_instr in, const struct exec_event *e)
@@ -260,51 +223,44 @@ static void count(struct compare_rank *r, struct sched_instr in, const struct ex
     r->waiting += e->waited;
 }
 
-static enum err visit_totals(struct pass *p, void *arg)
-{
-    const struct sched *s = &p->c->s->sched;
-    struct totals *t = arg;
-    double first, length = makespan_of(p, &first), work = 0;
-    for (int r = 0; r < s->p; r++) {
-        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const struct exec_event *e = &p->of[r][i - s->begin[r]];
-            count(&t->rank[r], s->instr[i], e);
-            if (s->instr[i].op < SCHED_COMPUTE_OPS)
-                work += work_of(e);
-        }
-    }
-    t->passes++;
-    TRY(add(&t->makespan, 0, length));
-    return add(&t->bubble, 0, length > 0 ? 1 - work / (s->p * length) : 0);
-}
-
 static enum err measure(struct compare *c)
 {
-    struct totals t = {.rank = c->measured};
-    enum err err = each_pass(c, visit_totals, &t);
-    struct samples *of[] = {&t.makespan, &t.bubble};
-    double *to[] = {&c->makespan, &c->bubble};
-    for (int k = 0; k < 2; k++) {
-        int64_t at = 0;
-        sort(of[k]);
-        *to[k] = median(of[k], 0, &at);
-        mem_free(of[k]->of);
+    enum { MAKESPAN, BUBBLE };
+    const struct sched *s = &c->s->sched;
+    struct samples all = {0};
+    int64_t at = 0;
+    TRY(mem_new(2 * c->passes, sizeof *all.of, "measured steps", &all.of));
+    for (int64_t k = 0; k < c->passes; k++) {
+        double first, length = makespan_of(c, k, &first), work = 0;
+        for (int r = 0; r < s->p; r++)
+            for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+                const struct exec_event *e = event_of(c, k, r, i);
+                count(&c->measured[r], s->instr[i], e);
+                if (s->instr[i].op < SCHED_COMPUTE_OPS)
+                    work += work_of(e);
+            }
+        all.of[all.n++] = (struct sample){MAKESPAN, length};
+        all.of[all.n++] = (struct sample){BUBBLE, length > 0 ? 1 - work / (s->p * length) : 0};
     }
-    for (int r = 0; r < c->s->sched.p && t.passes > 0; r++) {
+    sort(&all);
+    c->makespan = median(&all, MAKESPAN, &at);
+    c->bubble = median(&all, BUBBLE, &at);
+    mem_free(all.of);
+    for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->measured[r];
         double *others[] = {&m->waiting, &m->sending, &m->ending};
         for (int k = 0; k < 3; k++)
-            *others[k] /= (double)t.passes;
+            *others[k] /= (double)c->passes;
         for (int k = 0; k < COMPARE_KINDS; k++) {
-            m->busy[k] /= (double)t.passes;
-            m->count[k] /= t.passes;
+            m->busy[k] /= (double)c->passes;
+            m->count[k] /= c->passes;
         }
         for (int op = 0; op < SCHED_OP_COUNT; op++) {
-            m->end[op] /= (double)t.passes;
-            m->ends[op] /= t.passes;
+            m->end[op] /= (double)c->passes;
+            m->ends[op] /= c->passes;
         }
     }
-    return err;
+    return ERR_OK;
 }
 
 /* ---- the same, simulated ---- */
@@ -338,39 +294,36 @@ static enum err simulate(struct compare *c, const struct ends_rates *rates)
 /* ---- the step that is shown ---- */
 
 /* The step nearest to the median, as if it had been simulated: times from its first action on. */
-static enum err visit_nearest(struct pass *p, void *arg)
-{
-    struct compare *c = arg;
-    const struct sched *s = &c->s->sched;
-    double first, length = makespan_of(p, &first);
-    if (c->seen.makespan > 0 &&
-        fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))
-        return ERR_OK;
-    c->seen.makespan = length;
-    for (int r = 0; r < s->p; r++) {
-        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
-            const struct exec_event *e = &p->of[r][i - s->begin[r]];
-            bool sends = s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
-            struct sim_event *to = &c->seen.event[i];
-            *to = (struct sim_event){e->start + e->waited - first, e->end - first};
-            if (sends)
-                to->end = to->start + c->latency;
-        }
-    }
-    return ERR_OK;
-}
-
 static enum err show_one(struct compare *c)
 {
     const struct sched *s = &c->s->sched;
+    double first = 0, from;
+    int64_t nearest = 0;
     c->seen.p = s->p;
+    c->seen.makespan = INFINITY;
+    c->seen.bubble_fraction = c->bubble;
     TRY(mem_new(s->begin[s->p], sizeof *c->seen.event, "the step shown", &c->seen.event));
     TRY(mem_new(s->p, sizeof *c->seen.peak, "the step shown", &c->seen.peak));
     TRY(mem_new(s->p, sizeof *c->seen.full_peak, "the step shown", &c->seen.full_peak));
     memcpy(c->seen.peak, c->s->report.peak, (size_t)s->p * sizeof *c->seen.peak);
     memcpy(c->seen.full_peak, c->s->report.full_peak, (size_t)s->p * sizeof *c->seen.full_peak);
-    TRY(each_pass(c, visit_nearest, c));
-    c->seen.bubble_fraction = c->bubble;
+    for (int64_t k = 0; k < c->passes; k++) {
+        double length = makespan_of(c, k, &from);
+        if (fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))
+            continue;
+        c->seen.makespan = length;
+        first = from;
+        nearest = k;
+    }
+    for (int r = 0; r < s->p; r++) {
+        for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
+            const struct exec_event *e = event_of(c, nearest, r, i);
+            struct sim_event *to = &c->seen.event[i];
+            *to = (struct sim_event){e->start + e->waited - first, e->end - first};
+            if (s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B)
+                to->end = to->start + c->latency;
+        }
+    }
     return ERR_OK;
 }
 
@@ -436,43 +389,29 @@ static enum err read_all(struct compare *c, const char *dir)
     return ERR_OK;
 }
 
-static enum err choose_steps(struct compare *c, int64_t skip)
-{
-    c->first = skip >= 0 ? skip : c->steps >= 2 * WARM_UP ? WARM_UP : 0;
-    if (c->first >= c->steps)
-        FAIL(ERR_DATA, "trace: %lld step%s there and %lld to be left out; leave out fewer",
-             (long long)c->steps, c->steps == 1 ? " is" : "s are", (long long)c->first);
-    return ERR_OK;
-}
+const enum sched_op compare_end[COMPARE_ENDS] = {SCHED_REDUCE, SCHED_WAIT, SCHED_MERGE, SCHED_TIED,
+                                                 SCHED_NORM, SCHED_STEP, SCHED_UPDATE,
+                                                 SCHED_GATHER};
 
-static enum err open_all(struct compare *c, const char *dir, int64_t skip,
-                         const struct ends_rates *rates)
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
+                      const struct ends_rates *rates, struct compare *c)
 {
-    const struct setup *s = c->s;
+    *c = (struct compare){.s = s};
     TRY(mem_new(s->mesh.world, sizeof *c->trace, "the traces", &c->trace));
     TRY(mem_new(s->sched.stages, sizeof *c->cost, "measured costs", &c->cost));
     TRY(mem_new(s->sched.p, sizeof *c->measured, "measured times", &c->measured));
     TRY(mem_new(s->sched.p, sizeof *c->simulated, "simulated times", &c->simulated));
     TRY(read_all(c, dir));
-    TRY(choose_steps(c, skip));
+    c->first = skip >= 0 ? skip : c->steps >= 2 * WARM_UP ? WARM_UP : 0;
+    if (c->first >= c->steps)
+        FAIL(ERR_DATA, "trace: %lld step%s there and %lld to be left out; leave out fewer",
+             (long long)c->steps, c->steps == 1 ? " is" : "s are", (long long)c->first);
+    TRY(find_passes(c));
     TRY(find_costs(c));
+    TRY(find_messages(c));
     TRY(measure(c));
     TRY(simulate(c, rates));
     return show_one(c);
-}
-
-enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
-                      const struct ends_rates *rates, struct compare *out)
-{
-    *out = (struct compare){.s = s};
-    return open_all(out, dir, skip, rates);
-}
-
-int compare_end(int i)
-{
-    static const int op[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_MERGE, SCHED_TIED,
-                             SCHED_NORM, SCHED_STEP, SCHED_UPDATE, SCHED_GATHER};
-    return i < (int)(sizeof op / sizeof *op) ? op[i] : -1;
 }
 
 void compare_close(struct compare *c)
@@ -480,6 +419,7 @@ void compare_close(struct compare *c)
     for (int rank = 0; c->trace && rank < c->s->mesh.world; rank++)
         trace_unread(&c->trace[rank]);
     mem_free(c->trace);
+    mem_free(c->pass);
     mem_free(c->cost);
     mem_free(c->measured);
     mem_free(c->simulated);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A traced run beside the simulator: the schedule that ran is played again with the costs that
- * were measured. Four parts: reading and counting (compare.c), what that comes to in a summary and
- * tables (compare_tables.c), saying it (compare_report.c), pictures and files (compare_files.c).
+ * were measured. Three parts: reading and counting (compare.c), saying what that comes to
+ * (compare_report.c), pictures and files (compare_files.c).
  */
 #ifndef PLAIT_STUDY_COMPARE_H
 #define PLAIT_STUDY_COMPARE_H
@@ -26,6 +26,9 @@ struct compare {
     const struct setup *s;   /* borrowed */
     struct trace *trace;     /* owned; [world] */
     int64_t steps, first;    /* that all ranks have; index of the first that is looked at */
+    const struct exec_event **pass; /* owned; [passes][p] a step of a pipeline: the events of its
+                                ranks, in the order of their instructions */
+    int64_t passes;
     int64_t cut;             /* bytes of records that were not whole */
     double (*cost)[COMPARE_KINDS]; /* owned; [stages] median seconds of an action */
     double latency;          /* median seconds that a message is on its way */
@@ -46,8 +49,9 @@ struct compare {
 enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
                       const struct ends_rates *rates, struct compare *out);
 void compare_close(struct compare *c);
-/* Instruction i of those that end a step, in their order there; -1: there are no more. */
-int compare_end(int i);
+/* The instructions that end a step, in their order there. */
+enum { COMPARE_ENDS = 8 };
+extern const enum sched_op compare_end[COMPARE_ENDS];
 
 /* What is said of a comparison: lines of summary, and two tables of words, the step (medians) and
  * the actions of ranks (means). Made for text and pages alike. */
