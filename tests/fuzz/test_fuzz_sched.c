@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Schedule text, fed with damage: whatever comes, the parser answers with an error or with a
- * schedule, and what it accepts goes the whole way through print, lowering, check and clock. `make
- * fuzz` runs a million inputs under AddressSanitizer and UndefinedBehaviorSanitizer, `make test` a
- * few thousand (PLAIT_FUZZ=N sets how many).
- *
- * Inputs are reference lists (golden/sched), and all schedules of the registry in small shapes,
- * printed as they are made, with recomputes, lowered with reductions and steps, and forward only
- * (fuzz_seeds.h); then damaged one to three times, in bytes, numbers, cells, lines, and in which
- * rank holds which stage. Damage that
- * knows cells gets past the parser in a third of the inputs, where bytes alone would be refused
- * nearly always and nothing behind the parser be reached. A fuzzer led by coverage (libFuzzer) is
- * bound to one compiler and knows bytes only; this needs none, and a seed (PLAIT_TEST_SEED) gives
- * the same inputs everywhere.
- *
- * What is held, besides no crash:
+ * Schedule text, fed with damage: whatever comes, the parser answers with an error or a schedule,
+ * and what it accepts goes through print, lowering, check and clock. `make fuzz` runs a million
+ * inputs under sanitizers, `make test` a few thousand (PLAIT_FUZZ=N). Inputs are reference lists
+ * (golden/sched) and all schedules in small shapes (fuzz_seeds.h), damaged one to three times, in
+ * bytes, numbers, cells, lines and placement: damage that knows cells gets past the parser in a
+ * third of the inputs. The same seed (PLAIT_TEST_SEED) gives the same inputs everywhere. Held are:
  *
  *     a refusal is ERR_CONFIG with a message
  *     print and parse give the same schedule again

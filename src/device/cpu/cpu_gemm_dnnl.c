@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GEMMs by oneDNN's matmul primitive, for processors with AMX. The walk is that of
- * simd_gemm.h: C in pieces for the pool; in a piece, blocks of k; B of a block brought into the
- * library's own layout once (a reorder) and used for all blocks of rows; f32 sums gathered in C
- * itself or, where C is bf16, in scratch; bias, activation and rounding on each block of rows while
- * the cache holds it. oneDNN's own fused epilogues are not used: they cannot give the value before
- * the activation as well.
- *
- * A plan holds the primitives of one shape: at most two extents (whole and last) in each of m, n
- * and k, each written or added. Plans are made at the first call of a shape and kept, the least
- * recently used makes room. Primitives are created and run with one OpenMP thread: the pool is
- * ours. Working memory of primitives is ours too (concurrent runs of a primitive require it), one
- * block for each thread, as large as the largest plan needs.
- *
- * The C API changed in oneDNN 3: memory descriptors became handles and operation descriptors went
- * away. The first section is all that knows.
+ * GEMMs by oneDNN's matmul primitive, for processors with AMX: what our own are measured against.
+ * The walk is that of simd_gemm.h: C in pieces for the pool; in a piece, blocks of k; B of a block
+ * brought into the library's layout once (a reorder) and used for all rows; f32 sums in C itself
+ * or, where C is bf16, in scratch; the epilogue on each block of rows while the cache holds it, by
+ * us, since oneDNN's fused ones cannot give the value before the activation as well. A plan holds
+ * the primitives of one shape, made at its first call; the least recently used makes room.
+ * Primitives run with one OpenMP thread, for the pool is ours, and so is their working memory, a
+ * block for each thread. The C API changed in oneDNN 3; the first section is all that knows.
  */
 #include "device/cpu/cpu_dnnl.h"
 

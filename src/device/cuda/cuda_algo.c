@@ -4,23 +4,11 @@
  *
  *     algo1 m n k lda ldb ldc flags align way s0 .. s8 microseconds check
  *
- * with single spaces, decimal numbers, and as `check` sixteen hexadecimal digits, the FNV-1a hash
- * of all that stands before its space. A line is believed when it has this form, its numbers are in
- * range and the hash is right; other lines are counted and passed over. The hash finds damage, not
- * malice, so a line is never more than a wish: settings are compared with those of algorithms that
- * the library itself proposes, and nothing else in the file reaches the library.
- *
- * Several ranks and runs write at once. The file only grows: a line is one write(2) at its end, and
- * of several lines for one key the first holds. Who has measured appends his line, reads the file
- * again and takes what holds. So all writers agree without a lock, also when two measure the same
- * GEMM at once, and no writer can lose what another wrote, as could be with a file that is
- * merged and renamed. A line begins with a line feed, too, so that one cut short by a crash spoils
- * itself and not its neighbour.
- *
- * In memory a choice that the library no longer proposes gives way; in the file it stays, since to
- * a run with another workspace it is proposed.
- *
- * The file is read by pread and not mapped, since others may cut or replace it meanwhile.
+ * where `check` is the FNV-1a hash of all before its space. The file only grows: a line is one
+ * write(2) at its end, of several lines for one key the first holds, and who has measured appends
+ * and reads again. So ranks and runs agree without a lock, and none loses what another wrote. A
+ * line is a wish, compared with what the library itself proposes; nothing else of the file reaches
+ * it (docs/design/gemm-choices.md).
  */
 #include "device/cuda/cuda_algo.h"
 

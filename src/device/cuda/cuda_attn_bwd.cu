@@ -1,29 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention's gradient on Hopper for heads of 64 in bf16: as many heads of keys as of queries, as
- * many keys as queries, no dropout. What it computes is in src/device/ref/ref_ops.c; tiles and
- * recomputed probabilities are from Dao et al. 2022 and Dao 2023, matmuls that run behind the
- * program and a warp that loads from Shah et al. 2024 (FlashAttention-3).
- *
- * A block of threads is alone on its SM: one warp lets the copy engine bring tiles, two
- * warpgroups compute. Each holds 64 of the block's 128 keys and lets blocks of 128 queries pass:
- *     S' = K Q^T         P' = exp(scale S' - lse)      (keys, queries), in registers
- *     dP' = V dO^T       dS' = P' (dP' - delta)
- *     dv += P' dO        dk += dS' Q                   P' and dS' from registers
- *     dq += dS K         dS through shared memory: a warpgroup takes half of the queries, all keys
- * The matmul of dq is asked for a block late, with dP' and dv of the next. So dS' of the next is
- * made while it runs, exponentials while dk does, and one warpgroup computes while the other's
- * matmuls run: they wait for each other's dS' alone. The pieces are in cuda_attn_bwd_tile.cuh.
- *
- * dq is a sum over blocks of keys, which come one after another to the same block of threads
- * (cuda_attn_bwd.h). The sums lie in workspace that no other block of threads touches, of one pair
- * at a time, so they stay in the L2; an element is always with one thread. The first block of
- * keys writes, those behind it add, the last, on the diagonal, rounds and writes the result. So
- * each sum has one order, every run gives the same bits, and nothing is cleared before or converted
- * behind.
- *
- * Why not faster still: per block of 128 x 128 the five matmuls take 2560 cycles of the tensor
- * cores, exponentials 1024 of the special function units, operands and dS 2300 of shared memory.
+ * many keys as queries, no dropout. What it computes is in src/device/ref/ref_ops.c. A thread
+ * block holds 128 keys and iterates over blocks of 128 queries; one warp loads, two warpgroups
+ * compute; dq is summed in the workspace in one order, so every run gives the same bits. From Dao
+ * et al. 2022, Dao 2023 and Shah et al. 2024 (FlashAttention-3); the pipeline of its matmuls and
+ * its floor in cycles: docs/design/attention-gradient.md. The pieces are in cuda_attn_bwd_tile.cuh.
  */
 #include "device/cuda/cuda_attn_bwd_tile.cuh"
 

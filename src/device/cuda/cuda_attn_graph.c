@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention as a graph of plain operations, in the one form that cuDNN's fused engines know (the
- * library's documentation: "fused flash attention"). Nothing here is computed as it is written: an
- * engine that takes the whole graph keeps the (tq, tk) tensors on chip, block by block (Dao 2023).
+ * library's documentation: "fused flash attention"). Nothing is computed as it is written: an
+ * engine keeps the (tq, tk) tensors on chip, block by block (Dao 2023).
  *
  * Forward:   s = scale q k^T, masked;   p = exp(s - max) / sum;   o = p v;   lse = max + ln sum
  * Backward:  p = exp(s - lse);   delta = sum do * o;   ds = scale p (do v^T - delta)
  *            dv = p^T do;   dk = ds^T q;   dq = ds k
  *
- * Extents are (sequence, head, row, element). k, and backwards v, come in transposed, which is said
- * by strides alone. Heads of k and v may be fewer: matmuls broadcast them, and their gradients are
- * taken per query head and then summed over each group. Query i sees key j where i + tk - tq >= j.
- *
- * The forward writes lse by rows of queries, as device.h has it; backwards it must lie by heads:
- * engines of 9.19 ignore its strides there.
- *
- * Backwards dq is a sum over blocks of keys that different blocks of threads add to, in f32 and in
- * any order; the deterministic graph leaves that buffer out, and the engines that can do without it
- * add in a fixed order.
+ * Extents are (sequence, head, row, element); k, and backwards v, are transposed by strides alone.
+ * Heads of k and v may be fewer: matmuls broadcast them, their gradients are taken per query head
+ * and summed over each group. The forward writes lse by rows of queries, as device.h has it; the
+ * backward wants it by heads. The deterministic graph leaves out the buffer that dq is added to.
  */
 #include "device/device.h"
 

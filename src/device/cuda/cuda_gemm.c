@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GEMMs by cuBLASLt (cuda_lt.c says how it is asked).
- *
- * A GEMM is done in one of two ways. By the library, with bias, activation or their gradients in
- * its epilogue; or apart: a GEMM without epilogue, then kernels of our own (cuda_epilogue.cu),
- * where the library has nothing for these types, extents and addresses. Apart, a bf16 C is made in
- * strips of rows by way of f32 in the workspace, so that it is rounded once there too; and where
- * even the bare GEMM is not served, it is our own. The sums over k for a bias gradient (db) come
- * out of the epilogue, when the library gives them in f32 (BGRADB, as A of ours is its B) and that
- * is measured to be faster than cuda_bias_grad.
- *
- * Choice of algorithm. A shape's first GEMM looks it up in the file of choices (cuda_algo.h),
- * else measures what the library proposes (up to CANDIDATES) on the operands at hand and adds the
- * fastest to the file. C is written several times over, which does no harm. A GEMM that
- * accumulates is measured with its sum put elsewhere, C + AB into the workspace; where that is too
- * small, the choice of the same GEMM without accumulation holds if there is one, else the
- * library's first. Measuring waits for the device, in the first step of a run and where a new shape
- * turns up; never while a graph is captured: then the library's first is taken, for this run.
- *
- * Bits. A choice gives the same bits each time. Which choice, though, was a measurement: runs that
- * find the file agree with the run that wrote it, runs that do not may differ in last bits. In
- * deterministic mode nothing is measured and no file is read: the choice is the library's first, a
- * function of shape, GPU and library.
+ * GEMMs by cuBLASLt (cuda_lt.c says how it is asked): with bias, activation or their gradients in
+ * its epilogue, or apart, a GEMM without epilogue and then kernels of our own (cuda_epilogue.cu),
+ * where the library has nothing for these types, extents and addresses; where not even the bare
+ * GEMM is served, our own. The first GEMM of a shape takes the choice of algorithm from the file of
+ * choices (cuda_algo.h), else it measures what the library proposes and adds the fastest to it. In
+ * deterministic mode, and while a graph is captured, the library's first holds. Why so, and what it
+ * means for bits: docs/design/gemm-choices.md.
  */
 #include "device/cuda/cuda_lt.h"
 
