@@ -1,16 +1,87 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Arenas: pieces of one block, handed out one behind the other.
+ * Pieces of one block, handed out one behind the other, and guards between them. The plan of memory
+ * and the executor take sizes from one table, so a size that is too small there is too small
+ * everywhere and no sum shows it: what is written behind a piece lands in its neighbour, and the
+ * numbers are wrong or happen not to be. So where guards are on, ARENA_GUARD bytes lie behind every
+ * piece and are looked at between steps. They are 0xff, which is NaN to whoever reads them as
+ * floats. AddressSanitizer is told of them, too, and stops where they are touched.
  */
 #include "base/mem.h"
 
 #include "base/num.h"
 
-enum err arena_open(struct arena *a, int64_t bytes, const char *name)
+#if defined(__SANITIZE_ADDRESS__)
+#define GUARD_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GUARD_ASAN 1
+#endif
+#endif
+
+#ifdef GUARD_ASAN
+#include <sanitizer/asan_interface.h>
+#define CLOSE(p, n) ASAN_POISON_MEMORY_REGION(p, n)
+#define OPEN(p, n) ASAN_UNPOISON_MEMORY_REGION(p, n)
+#else
+#define CLOSE(p, n) ((void)(p), (void)(n))
+#define OPEN(p, n) ((void)(p), (void)(n))
+#endif
+
+/* Poison is NaN, too, and another, so that guards see it copied over them. */
+enum { PATTERN = 0xff, POISON = 0x7f };
+
+struct piece {
+    char *p;            /* borrowed from the arena's block */
+    int64_t at, bytes;  /* of `used` before it; as asked for */
+    const char *name;   /* borrowed */
+};
+
+struct arena_guards {
+    struct piece *piece; /* owned; [room] */
+    int n, room;
+};
+
+int64_t arena_guarded_bytes(int64_t bytes)
 {
-    void *p;
-    TRY(mem_new(bytes, 1, name, &p));
-    *a = (struct arena){.base = p, .size = bytes, .name = name, .owned = true};
+    return bytes + bytes / ARENA_ALIGN * ARENA_GUARD; /* no piece is shorter than ARENA_ALIGN */
+}
+
+/* Behind a piece, up to where the next may begin. */
+static int64_t guard_bytes(const struct piece *p)
+{
+    return arena_round(p->bytes) - p->bytes + ARENA_GUARD;
+}
+
+enum err arena_guard(struct arena *a)
+{
+    ENSURE(a->used == 0 && !a->guards);
+    return mem_new(1, sizeof *a->guards, "the guards of an arena", &a->guards);
+}
+
+void arena_unguard(struct arena *a)
+{
+    if (!a->guards)
+        return;
+    OPEN(a->base, (size_t)arena_guarded_bytes(a->size));
+    mem_free(a->guards->piece);
+    mem_free(a->guards);
+    a->guards = NULL;
+}
+
+static enum err guard_piece(struct arena *a, int64_t bytes, const char *name, void **out)
+{
+    struct arena_guards *g = a->guards;
+    if (g->n == g->room) {
+        TRY(mem_grow(g->room, 2 * g->room + 16, sizeof *g->piece, "guards", &g->piece));
+        g->room = 2 * g->room + 16;
+    }
+    struct piece *p = &g->piece[g->n++];
+    *p = (struct piece){a->base + a->used + (int64_t)(g->n - 1) * ARENA_GUARD, a->used, bytes,
+                        name};
+    memset(p->p + bytes, PATTERN, (size_t)guard_bytes(p));
+    CLOSE(p->p + bytes, (size_t)guard_bytes(p));
+    *out = p->p;
     return ERR_OK;
 }
 
@@ -28,18 +99,49 @@ enum err arena_take(struct arena *a, int64_t bytes, const char *name, void *out)
              (long long)bytes, name);
     void *p = a->base + a->used;
     if (a->guards && bytes > 0)
-        TRY(arena_guard_piece(a, bytes, name, &p));
+        TRY(guard_piece(a, bytes, name, &p));
     memcpy(out, &p, sizeof p);
     a->used += arena_round(bytes);
-    if (a->used > a->peak)
-        a->peak = a->used;
     return ERR_OK;
 }
 
-void arena_close(struct arena *a)
+/* Bytes up to the last one of the guard that was written; 0: none was. */
+static int64_t written(const struct piece *p)
 {
-    arena_unguard(a);
-    if (a->owned)
-        mem_free(a->base);
-    *a = (struct arena){0};
+    int64_t n = guard_bytes(p);
+    const unsigned char *guard = (const unsigned char *)p->p + p->bytes;
+    OPEN(guard, (size_t)n);
+    while (n > 0 && guard[n - 1] == PATTERN)
+        n--;
+    CLOSE(guard, (size_t)guard_bytes(p));
+    return n;
+}
+
+enum err arena_check(const struct arena *a)
+{
+    for (int i = 0; a->guards && i < a->guards->n; i++) {
+        const struct piece *p = &a->guards->piece[i];
+        int64_t over = written(p);
+        if (over == guard_bytes(p))
+            FAIL(ERR_INTERNAL, "memory: %s: %lld bytes or more were written behind the %lld of "
+                               "\"%s\" (piece %d of %d)", a->name, (long long)over,
+                 (long long)p->bytes, p->name, i + 1, a->guards->n);
+        if (over > 0)
+            FAIL(ERR_INTERNAL, "memory: %s: %lld bytes were written behind the %lld of \"%s\" "
+                               "(piece %d of %d)", a->name, (long long)over, (long long)p->bytes,
+                 p->name, i + 1, a->guards->n);
+    }
+    return ERR_OK;
+}
+
+void arena_poison(const struct arena *a, const void *piece)
+{
+    for (int i = 0; a->guards && piece && i < a->guards->n; i++) {
+        const struct piece *p = &a->guards->piece[i];
+        if (p->p != piece)
+            continue;
+        memset(p->p, PATTERN, (size_t)p->bytes);
+        for (int64_t k = 1; k < p->bytes; k += 2)
+            p->p[k] = POISON;
+    }
 }

@@ -10,199 +10,16 @@
  */
 #include "base/conf_local.h"
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/printable.h"
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const struct conf_row *conf_find(const struct conf_table *t, const char *key)
-{
-    for (int i = 0; i < t->n; i++)
-        if (strcmp(t->row[i].key, key) == 0)
-            return &t->row[i];
-    return NULL;
-}
-
-const struct conf_retired *conf_retired_find(const struct conf_table *t, const char *key)
-{
-    for (const struct conf_retired *r = t->retired; r && r->key; r++)
-        if (strcmp(r->key, key) == 0)
-            return r;
-    return NULL;
-}
-
-int conf_group(const char *key)
-{
-    const char *dot = strchr(key, '.');
-    return dot ? (int)(dot - key) : 0;
-}
-
-/* Is value one of "on|1|y", in any case, - as good as _? */
-static bool is_one_of(const char *words, const char *value)
-{
-    size_t n = strlen(value);
-    for (; words; words = strchr(words, '|')) {
-        words += *words == '|';
-        if (strcspn(words, "|") != n)
-            continue;
-        size_t i = 0;
-        while (i < n && (tolower((unsigned char)words[i]) == tolower((unsigned char)value[i]) ||
-                         (strchr("-_", words[i]) && strchr("-_", value[i]))))
-            i++;
-        if (i == n)
-            return true;
-    }
-    return false;
-}
-
-enum err conf_pass_over(const struct conf_retired *r, const char *place, const char *value)
-{
-    if (!value)
-        FAIL(ERR_CONFIG, "%s: %s is no more, and had one value; leave the key out", place, r->key);
-    if (r->values && !is_one_of(r->values, value))
-        log_line(LOG_WARN, "%s: %s is no more: %s", place, r->key, r->why);
-    return ERR_OK;
-}
-
-bool conf_alias_is_group(const struct conf_alias *a)
-{
-    return a->means && !strchr(a->means, '.');
-}
-
-static const struct conf_alias *find_alias(const struct conf_table *t, const char *name, bool group)
-{
-    for (const struct conf_alias *a = t->alias; a && a->names; a++)
-        if (conf_alias_is_group(a) == group && is_one_of(a->names, name))
-            return a;
-    return NULL;
-}
-
-/* Is the part at the end only how a thing is said to be on, or which one it is? */
-static bool says_which(const char *part)
-{
-    return is_one_of("enable|enabled|name|type|mode|kind|params|config|use", part);
-}
-
-/* Part of a key "c.b.a", counted from its end: a is 0; false beyond its first. */
-static bool part_at(const char *key, int back, char out[CONF_PLACE_MAX])
-{
-    const char *end = key + strlen(key), *from = end;
-    for (int i = 0; i <= back; i++) {
-        if (i > 0 && from == key)
-            return false;
-        end = i > 0 ? from - 1 : from;
-        from = end;
-        while (from > key && from[-1] != '.')
-            from--;
-    }
-    snprintf(out, CONF_PLACE_MAX, "%.*s", (int)(end - from), from);
-    return true;
-}
-
-/* Of a name that is more than a key's last part: "bf16.enabled", whatever stands in front. */
-static const struct conf_alias *alias_with_group(const struct conf_table *t, const char *word)
-{
-    const struct conf_alias *a = NULL;
-    for (const char *dot; !a && (dot = strchr(word, '.')); word = dot + 1)
-        a = find_alias(t, word, false);
-    return a;
-}
-
-const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *word, bool group)
-{
-    char part[CONF_PLACE_MAX];
-    const struct conf_alias *a = group ? NULL : alias_with_group(t, word);
-    for (int back = 0; !a && part_at(word, back, part); back++) {
-        a = find_alias(t, part, group);
-        if (!says_which(part)) /* "float8.enable" is float8 */
-            break;
-    }
-    return a;
-}
-
-/* The alias of the innermost group around a key: "activation_checkpointing" of what it has. */
-static const struct conf_alias *alias_around(const struct conf_table *t, const char *word)
-{
-    char part[CONF_PLACE_MAX];
-    const struct conf_alias *a = NULL;
-    for (int back = 1; !a && part_at(word, back, part); back++)
-        a = find_alias(t, part, false);
-    return a;
-}
-
-/* The key of that name, "lr" of "optimizer.params.lr", in whatever group; first in the one that the
- * word's own means here. */
-static const char *same_name(const struct conf_table *t, const char *word)
-{
-    char name[CONF_PLACE_MAX], group[CONF_PLACE_MAX];
-    const char *found = NULL;
-    snprintf(group, sizeof group, "%.*s", conf_group(word), word);
-    const struct conf_alias *of = find_alias(t, group, true);
-    const char *here = of ? of->means : group;
-    part_at(word, 0, name);
-    for (int i = 0; i < t->n; i++) {
-        const char *key = t->row[i].key;
-        size_t n = (size_t)conf_group(key);
-        bool its = strlen(here) == n && strncmp(here, key, n) == 0;
-        if (strcmp(key + n + 1, name) == 0 && (its || !found))
-            found = key;
-    }
-    return found;
-}
-
-static const char *row_key(const void *arg, int i)
-{
-    const struct conf_table *t = arg;
-    return t->row[i].key;
-}
-
-/* What a word most likely means; alias: the row that says so, or NULL. */
-static const char *find_meant(const struct conf_table *t, const char *word,
-                              const struct conf_alias **alias)
-{
-    char name[CONF_PLACE_MAX];
-    const char *key = NULL;
-    part_at(word, 0, name);
-    *alias = alias_with_group(t, word); /* "optim.kind" is no model's */
-    if (!*alias && says_which(name))
-        *alias = conf_alias_of(t, word, false);
-    if (!*alias) /* the right name in the wrong group is nearer than any misspelling */
-        key = same_name(t, word);
-    if (!key && !*alias)
-        *alias = conf_alias_of(t, word, false);
-    if (!key && !*alias)
-        key = text_nearest(word, t->n, row_key, t);
-    if (!key && !*alias)
-        *alias = alias_around(t, word);
-    return *alias ? (*alias)->means : key;
-}
-
-const char *conf_nearest(const struct conf_table *t, const char *word)
-{
-    const struct conf_alias *alias;
-    return find_meant(t, word, &alias);
-}
-
-enum err conf_unknown(const struct conf_table *t, const char *place, const char *key)
-{
-    const struct conf_alias *alias;
-    const char *near = find_meant(t, key, &alias);
-    if (alias)
-        FAIL(ERR_CONFIG, "%s: there is no key %.100s; %s%s%s%s", place, key,
-             near ? "did you mean " : "", near ? near : "", near && alias->how ? ": " : "",
-             alias->how ? alias->how : "");
-    if (near)
-        FAIL(ERR_CONFIG, "%s: there is no key %.100s; the nearest is %s", place, key, near);
-    FAIL(ERR_CONFIG, "%s: there is no key %.100s; `plait help config` lists them", place, key);
-}
-
 /* ---- strings ---- */
 
-bool conf_is_clean(const char *s)
+static bool is_clean(const char *s)
 {
     uint32_t c;
     for (int n; *s; s += n) {
@@ -215,21 +32,17 @@ bool conf_is_clean(const char *s)
 
 /* ---- text to value ---- */
 
-enum { REAL_TEXT = 40 };
+enum { REAL_TEXT = 32 };
 
 /* The fewest digits that read back to v. */
 static void shortest(double v, char buf[REAL_TEXT])
 {
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, REAL_TEXT, "%.*g", digits, v);
-        if (strtod(buf, NULL) == v)
-            break;
-    }
+    text_real(v, 1, buf);
     if (strchr(buf, 'e') && fabs(v) < 1e6 && v == floor(v))
         snprintf(buf, REAL_TEXT, "%.0f", v); /* 100, not 1e+02 */
 }
 
-enum err conf_assign_int(const struct conf_row *row, char *field, const char *place,
+static enum err assign_int(const struct conf_row *row, char *field, const char *place,
                          const char *value)
 {
     int64_t v, min = (int64_t)row->min, max = (int64_t)row->max; /* (double)v may be rounded */
@@ -282,9 +95,9 @@ static const char *bool_word(const void *arg, int i)
 /* What someone who wrote this meant, or NULL. */
 static const char *bool_meant(const char *value)
 {
-    if (is_one_of("on|1|yes|y|t|enable|enabled", value))
+    if (conf_is_one_of("on|1|yes|y|t|enable|enabled", value))
         return "true";
-    if (is_one_of("off|0|no|n|f|none|disable|disabled", value))
+    if (conf_is_one_of("off|0|no|n|f|none|disable|disabled", value))
         return "false";
     return text_nearest(value, 2, bool_word, NULL);
 }
@@ -328,7 +141,7 @@ static const struct conf_hint *hint_of(const struct conf_table *t, const char *k
                                        const char *value)
 {
     for (int i = 0; i < t->hints; i++)
-        if (strcmp(t->hint[i].key, key) == 0 && is_one_of(t->hint[i].words, value))
+        if (strcmp(t->hint[i].key, key) == 0 && conf_is_one_of(t->hint[i].words, value))
             return &t->hint[i];
     return NULL;
 }
@@ -403,13 +216,161 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     if (value[0] == '~' || (colon && colon[1] == '~'))
         FAIL(ERR_CONFIG, "%s: %s is \"%.200s\", and only a shell makes a home folder of ~; write "
                          "the whole path, or ./~ for a file of that name", place, row->key, value);
-    if (!conf_is_clean(value))
+    if (!is_clean(value))
         FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text", place,
              row->key);
     memset(field, 0, row->size);
     memcpy(field, value, n);
     return ERR_OK;
 }
+
+/* ---- lists ----
+ *
+ * The text is that of a command line's word, `a, b` or `[a, b]`; an element with a comma, bracket,
+ * quote or blank at an end stands in quotes, single or double, in which \\ takes the next character
+ * as it is. What is printed is YAML, too. */
+
+struct list_text {
+    const struct conf_row *row;
+    const char *place, *value;
+    const char *at; /* what follows the elements read */
+    int64_t n;      /* of elements, with the one at hand */
+    char element[CONF_NAMES_BYTES];
+};
+
+static enum err bad_form(const struct list_text *l, const char *what)
+{
+    FAIL(ERR_CONFIG,
+         "%s: %s is \"%.40s\", where %s; write a list as [a, b], and an element with a "
+         "comma, a bracket or a quote in quotes",
+         l->place, l->row->key, l->value, what);
+}
+
+static void skip_blanks(struct list_text *l)
+{
+    l->at += strspn(l->at, " ");
+}
+
+static enum err too_long(const struct list_text *l)
+{
+    FAIL(ERR_CONFIG,
+         "%s: %s has elements of more than %d bytes together, and at most so many are "
+         "kept; use fewer or shorter ones",
+         l->place, l->row->key, CONF_NAMES_BYTES - (int)l->n);
+}
+
+/* An element in quotes, with `at` behind the first of them. */
+static enum err read_quoted(struct list_text *l, char quote)
+{
+    size_t n = 0;
+    for (; *l->at != quote; l->at++) {
+        l->at += *l->at == '\\';
+        if (!*l->at)
+            return bad_form(l, "a quote is not closed");
+        if (n + 1 == sizeof l->element)
+            return too_long(l);
+        l->element[n++] = *l->at;
+    }
+    l->at++;
+    l->element[n] = '\0';
+    return ERR_OK;
+}
+
+static enum err read_plain(struct list_text *l, bool bracket)
+{
+    size_t n = strcspn(l->at, bracket ? ",]" : ","), bad = strcspn(l->at, "[]\"'");
+    if (bad < n)
+        return bad_form(l, "a bracket or quote stands within an element");
+    if (n >= sizeof l->element)
+        return too_long(l);
+    memcpy(l->element, l->at, n);
+    l->at += n;
+    while (n > 0 && l->element[n - 1] == ' ')
+        n--;
+    l->element[n] = '\0';
+    return ERR_OK;
+}
+
+static enum err read_element(struct list_text *l, bool bracket)
+{
+    char what[48];
+    skip_blanks(l);
+    l->n++;
+    if (*l->at == '"' || *l->at == '\'')
+        TRY(read_quoted(l, *l->at++));
+    else
+        TRY(read_plain(l, bracket));
+    snprintf(what, sizeof what, "element %lld is empty", (long long)l->n);
+    if (!l->element[0])
+        return bad_form(l, what);
+    if (l->n > CONF_LIST_MAX)
+        FAIL(ERR_CONFIG,
+             "%s: %s has more than %d elements, and at most so many are kept; use "
+             "fewer",
+             l->place, l->row->key, CONF_LIST_MAX);
+    skip_blanks(l);
+    return ERR_OK;
+}
+
+static enum err add_name(const struct list_text *l, struct conf_names *to, size_t *bytes)
+{
+    size_t n = strlen(l->element) + 1;
+    if (!is_clean(l->element))
+        FAIL(ERR_CONFIG,
+             "%s: %s (element %lld) holds control characters or is not UTF-8; write "
+             "plain text",
+             l->place, l->row->key, (long long)l->n);
+    if (*bytes + n > sizeof to->text)
+        return too_long(l);
+    memcpy(to->text + *bytes, l->element, n);
+    *bytes += n;
+    to->n = l->n;
+    return ERR_OK;
+}
+
+static enum err add_int(const struct list_text *l, struct conf_ints *to)
+{
+    char name[CONF_PLACE_MAX];
+    struct conf_row one = *l->row;
+    snprintf(name, sizeof name, "%.200s (element %lld)", one.key, (long long)l->n);
+    one.key = name;
+    TRY(assign_int(&one, (char *)&to->v[l->n - 1], l->place, l->element));
+    to->n = l->n;
+    return ERR_OK;
+}
+
+static enum err assign_list(const struct conf_row *row, char *field, const char *place,
+                          const char *value)
+{
+    struct list_text l = {.row = row, .place = place, .value = value, .at = value};
+    struct conf_names names = {.n = 0};
+    struct conf_ints ints = {.n = 0};
+    size_t bytes = 0;
+    skip_blanks(&l);
+    bool bracket = *l.at == '[';
+    l.at += bracket;
+    skip_blanks(&l);
+    bool more = !bracket || *l.at != ']';
+    while (more) {
+        TRY(read_element(&l, bracket));
+        TRY(row->type == CONF_NAMES ? add_name(&l, &names, &bytes) : add_int(&l, &ints));
+        more = *l.at == ',';
+        l.at += more;
+    }
+    if (bracket && !*l.at)
+        return bad_form(&l, "[ is not closed");
+    l.at += bracket && *l.at == ']';
+    skip_blanks(&l);
+    if (*l.at)
+        return bad_form(&l, "something follows a quote or a bracket that is closed");
+    if (row->type == CONF_NAMES)
+        memcpy(field, &names, sizeof names);
+    else
+        memcpy(field, &ints, sizeof ints);
+    return ERR_OK;
+}
+
+/* ---- a row ---- */
 
 static bool *given_of(const struct conf_table *t, void *conf)
 {
@@ -431,7 +392,7 @@ static enum err assign(const struct conf_table *t, const struct conf_row *row, c
              place, row->key, row->preset);
     switch (row->type) {
     case CONF_INT:
-        return conf_assign_int(row, field, place, value);
+        return assign_int(row, field, place, value);
     case CONF_REAL:
         return assign_real(row, field, place, value);
     case CONF_BOOL:
@@ -442,7 +403,7 @@ static enum err assign(const struct conf_table *t, const struct conf_row *row, c
         return assign_string(row, field, place, value);
     case CONF_NAMES:
     case CONF_INTS:
-        return conf_assign_list(row, field, place, value);
+        return assign_list(row, field, place, value);
     }
     FAIL(ERR_INTERNAL, "config: %s has a type that conf.c does not know", row->key);
 }
@@ -497,6 +458,49 @@ void conf_real(double v, struct text *out)
     text_add(out, "%s", buf);
 }
 
+const char *conf_name(const struct conf_names *list, int64_t i)
+{
+    const char *s = list->text;
+    ENSURE(i >= 0 && i < list->n);
+    while (i-- > 0)
+        s += strlen(s) + 1;
+    return s;
+}
+
+void conf_quoted(const char *s, struct text *out)
+{
+    text_add_char(out, '"', 1);
+    for (; *s; s++)
+        text_add(out, *s == '"' || *s == '\\' ? "\\%c" : "%c", *s);
+    text_add_char(out, '"', 1);
+}
+
+/* May it stand in YAML and in a word without quotes, for itself? */
+static bool is_plain(const char *s)
+{
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/";
+    return s[strspn(s, legal)] == '\0' && strcmp(s, "null") != 0;
+}
+
+static void list_value(const struct conf_row *row, const char *field, struct text *out)
+{
+    struct conf_names names;
+    struct conf_ints ints;
+    bool words = row->type == CONF_NAMES;
+    memcpy(words ? (void *)&names : (void *)&ints, field, words ? sizeof names : sizeof ints);
+    text_add(out, "[");
+    for (int64_t i = 0; i < (words ? names.n : ints.n); i++) {
+        text_add(out, "%s", i ? ", " : "");
+        if (!words)
+            text_add(out, "%lld", (long long)ints.v[i]);
+        else if (is_plain(conf_name(&names, i)))
+            text_add(out, "%s", conf_name(&names, i));
+        else
+            conf_quoted(conf_name(&names, i), out);
+    }
+    text_add(out, "]");
+}
+
 void conf_value(const struct conf_row *row, const void *conf, struct text *out)
 {
     const char *field = (const char *)conf + row->offset;
@@ -531,7 +535,7 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         break;
     case CONF_NAMES:
     case CONF_INTS:
-        conf_list_value(row, field, out);
+        list_value(row, field, out);
         break;
     }
 }

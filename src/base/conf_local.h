@@ -26,23 +26,21 @@ enum err conf_unknown(const struct conf_table *t, const char *place, const char 
 const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *word, bool group);
 bool conf_alias_is_group(const struct conf_alias *a);
 
+/* Is value one of "on|1|y", in any case, - as good as _? */
+bool conf_is_one_of(const char *words, const char *value);
+/* The first row of a group, or -1, and the name of the nearest one, in *list, or NULL. */
+int conf_group_row(const struct conf_table *t, const char *group);
+struct conf_groups { char name[16][32]; int n; };
+const char *conf_nearest_group(const struct conf_table *t, const char *group,
+                               struct conf_groups *list);
+
 /* Length of the group of a key: of "model" in "model.layers"; 0 when there is no dot. */
 int conf_group(const char *key);
 
 /* The value of a row as text that conf_assign reads back to the same; strings without quotes. */
 void conf_value(const struct conf_row *row, const void *conf, struct text *out);
 
-/* Of a list: as conf_assign, and as conf_value. (conf_list.c) */
-enum err conf_assign_list(const struct conf_row *row, char *field, const char *place,
-                          const char *value);
-void conf_list_value(const struct conf_row *row, const char *field, struct text *out);
-
-/* A whole number within the row's range into an int64_t. */
-enum err conf_assign_int(const struct conf_row *row, char *field, const char *place,
-                         const char *value);
-/* UTF-8 of printable points? */
-bool conf_is_clean(const char *s);
-/* In double quotes, as YAML and lists have it. (conf_list.c) */
+/* In double quotes, as YAML and lists have it. */
 void conf_quoted(const char *s, struct text *out);
 
 /* A double in the fewest digits that read back to it. */

@@ -211,41 +211,10 @@ static enum err read_key(struct reader *r, const char *group)
     return conf_assign(r->t, row, r->conf, here(r), s);
 }
 
-/* First row of a group or -1. */
-static int group_row(const struct conf_table *t, const char *group)
-{
-    size_t n = strlen(group);
-    for (int i = 0; i < t->n; i++)
-        if ((size_t)conf_group(t->row[i].key) == n && strncmp(t->row[i].key, group, n) == 0)
-            return i;
-    return -1;
-}
-
-struct group_list { char name[16][32]; int n; };
-
-static const char *listed_group(const void *arg, int i)
-{
-    const struct group_list *list = arg;
-    return list->name[i];
-}
-
-static const char *nearest_group(const struct conf_table *t, const char *group,
-                                 struct group_list *list)
-{
-    list->n = 0;
-    for (int i = 0; i < t->n && list->n < 16; i++) {
-        char *name = list->name[list->n];
-        snprintf(name, sizeof list->name[0], "%.*s", conf_group(t->row[i].key), t->row[i].key);
-        if (group_row(t, name) == i)
-            list->n++;
-    }
-    return text_nearest(group, list->n, listed_group, list);
-}
-
 /* A name at the left margin on that line, with the event behind it: of one value it is a key's. */
 static enum err unknown_group(struct reader *r, const char *group, int64_t line)
 {
-    struct group_list list;
+    struct conf_groups list;
     const struct conf_row *row = conf_find(r->t, group);
     bool key = r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length > 0;
     if (row) /* "model.layers: 2" at the top */
@@ -259,7 +228,7 @@ static enum err unknown_group(struct reader *r, const char *group, int64_t line)
     if (alias)
         FAIL(ERR_CONFIG, "%s: there is no group %.100s; did you mean %s", place(r, line), group,
              alias->means);
-    const char *near = nearest_group(r->t, group, &list);
+    const char *near = conf_nearest_group(r->t, group, &list);
     if (near)
         FAIL(ERR_CONFIG, "%s: there is no group %.100s; the nearest is %s", place(r, line), group,
              near);
@@ -275,7 +244,7 @@ static enum err read_group(struct reader *r)
     if (r->event.type != YAML_SCALAR_EVENT)
         FAIL(ERR_CONFIG, "%s: a group's name is not plain text", here(r));
     TRY(scalar(r, &s));
-    int row = group_row(r->t, s);
+    int row = conf_group_row(r->t, s);
     int64_t line = (int64_t)r->event.start_mark.line + 1;
     snprintf(group, sizeof group, "%.*s", (int)sizeof group - 1, s);
     if (row >= 0)

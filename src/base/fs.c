@@ -23,7 +23,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30, TEMP_TRIES = 100 };
+enum { BUFFER_BYTES = 1 << 20, CALL_MAX = 1 << 30 };
 
 /* ---- calls ---- */
 
@@ -44,18 +44,64 @@ static int64_t write_all(int fd, const char *path, const char *p, int64_t n, int
     return sum;
 }
 
+/* ---- a name ----
+ *
+ * What may replace nothing gets its name by the kernel's own rename that refuses a name that is
+ * taken, so there is no moment in which somebody's file could come between a look and the rename.
+ * File systems without that (NFS, 9p) have link(2), which refuses it too. Where there are no links
+ * either (FAT, some of FUSE) a look stands before the rename, and what comes between the two is
+ * replaced: nothing there could do better. */
+
+/* Two names of one file? No link is followed. */
+static bool is_linked(const char *a, const char *b)
+{
+    struct stat one, two;
+    return fs_sys_lstat(a, &one) == 0 && fs_sys_lstat(b, &two) == 0 && one.st_dev == two.st_dev &&
+           one.st_ino == two.st_ino;
+}
+
+static int look_and_rename(const char *temp, const char *path)
+{
+    if (!fs_named(path))
+        return fs_sys_rename(temp, path);
+    errno = EEXIST;
+    return -1;
+}
+
+/* The answer to a link may be lost on its way, and the repeated call find its own work (NFS). */
+static int link_and_unlink(const char *temp, const char *path)
+{
+    int done = fs_sys_link(temp, path), code = done == 0 ? 0 : errno;
+    if (code == EPERM || code == ENOSYS || code == EOPNOTSUPP || code == EMLINK)
+        return look_and_rename(temp, path);
+    if (code != 0 && !(code == EEXIST && is_linked(temp, path))) {
+        errno = code;
+        return -1;
+    }
+    (void)fs_sys_unlink(temp);
+    return 0;
+}
+
+int fs_place(const char *temp, const char *path, bool fresh)
+{
+    if (!fresh)
+        return fs_sys_rename(temp, path);
+    int done = fs_sys_rename_new(temp, path);
+    bool known = done == 0 || (errno != EINVAL && errno != ENOSYS);
+    return known ? done : link_and_unlink(temp, path);
+}
+
 /* ---- whole files ---- */
 
 void fs_abandon(struct fs_file *f)
 {
-    bool own = f->temp && (f->fd < 0 || fs_is_named(f->fd, f->temp));
+    bool own = f->temp.name && (f->fd < 0 || fs_is_named(f->fd, f->temp.name));
     if (f->fd >= 0)
         (void)fs_sys_close(f->fd, f->path);
     if (own)
-        (void)fs_sys_unlink(f->temp);
-    fs_temp_drop(f->noted - 1);
+        (void)fs_sys_unlink(f->temp.name);
+    fs_temp_drop(&f->temp);
     mem_free(f->path);
-    mem_free(f->temp);
     mem_free(f->buffer);
     *f = (struct fs_file){.fd = -1, .placed = f->placed};
 }
@@ -82,34 +128,15 @@ static enum err lost(struct fs_file *f, const char *what)
 static enum err left(struct fs_file *f, const char *why)
 {
     enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot put %s in place: %s; "
-                           "it is whole in %s, move it from there", f->path, why, f->temp);
-    mem_free(f->temp);
-    f->temp = NULL;
+                           "it is whole in %s, move it from there", f->path, why, f->temp.name);
+    fs_temp_drop(&f->temp);
     fs_abandon(f);
     return err;
 }
 
-/* The first free temporary name beside the target; a crashed process may have left some. */
-static enum err open_temp(struct fs_file *f)
+static int open_temp(const char *name)
 {
-    size_t room = strlen(f->path) + 48;
-    char why[FS_REASON];
-    TRY(mem_new((int64_t)room, 1, "a file name", &f->temp));
-    for (int i = 0; i < TEMP_TRIES; i++) {
-        snprintf(f->temp, room, "%s.tmp.%ld.%d", f->path, (long)getpid(), i);
-        f->noted = 1 + fs_temp_note(f->temp); /* one of that name would be a dead process's */
-        f->fd = fs_sys_open(f->temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
-        if (f->fd >= 0)
-            return ERR_OK;
-        fs_temp_drop(f->noted - 1);
-        f->noted = 0;
-        if (errno != EEXIST)
-            break;
-    }
-    fs_reason(errno, why);
-    mem_free(f->temp); /* not ours: it must not be unlinked */
-    f->temp = NULL;
-    FAIL(ERR_STORAGE, "storage: cannot create a file beside %s: %s", f->path, why);
+    return fs_sys_open(name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW);
 }
 
 enum err fs_create_new(struct fs_file *f, const char *path)
@@ -118,7 +145,7 @@ enum err fs_create_new(struct fs_file *f, const char *path)
     *f = (struct fs_file){.fd = -1, .fresh = true};
     TRY_OR(out_file, mem_string(path, &f->path));
     TRY_OR(out_file, mem_new(BUFFER_BYTES, 1, "a file buffer", &f->buffer));
-    TRY_OR(out_file, open_temp(f));
+    TRY_OR(out_file, fs_temp_make(&f->temp, path, "create a file", open_temp, &f->fd));
     return ERR_OK;
 out_file:
     fs_abandon(f);
@@ -149,6 +176,27 @@ enum err fs_create(struct fs_file *f, const char *path)
     return ERR_OK;
 }
 
+enum err fs_check_place(const char *path)
+{
+    struct stat st;
+    char *dir, why[FS_REASON];
+    TRY(check_kind(path));
+    TRY(fs_parent(path, &dir));
+    enum err err = ERR_OK;
+    int code = fs_sys_stat(dir, &st) == 0 ? 0 : errno;
+    if (code == ENOENT)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: there is no "
+                      "folder %s; make it first", path, dir);
+    else if (code == ENOTDIR || (code == 0 && !S_ISDIR(st.st_mode)))
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s is no folder; "
+                      "name another output", path, dir);
+    else if (code || fs_sys_access(dir, W_OK | X_OK) != 0)
+        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s", path,
+                      fs_reason(code ? code : errno, why));
+    mem_free(dir);
+    return err;
+}
+
 enum err fs_keep_room(struct fs_file *f, int64_t n)
 {
     char why[FS_REASON], room[32];
@@ -168,7 +216,7 @@ enum err fs_keep_room(struct fs_file *f, int64_t n)
 
 bool fs_is_there(const struct fs_file *f)
 {
-    return f->temp && fs_is_named(f->fd, f->temp);
+    return f->temp.name && fs_is_named(f->fd, f->temp.name);
 }
 
 static enum err put_bytes(struct fs_file *f, const char *p, int64_t n)
@@ -206,15 +254,15 @@ enum err fs_write(struct fs_file *f, const void *p, int64_t n)
     return ERR_OK;
 }
 
-/* Flush a folder, so that its entries survive a power cut. File systems that cannot say EINVAL;
- * there is nothing more to be done on them. */
-static int flush_dir(const char *dir)
+/* Flush a file, by whomever it was written, or a folder, so that its entries survive a power cut.
+ * File systems that cannot flush a folder say EINVAL; there is nothing more to be done on them. */
+static int flush_path(const char *path, int flags)
 {
-    int fd = fs_sys_open(dir, O_RDONLY | O_DIRECTORY);
+    int fd = fs_sys_open(path, O_RDONLY | flags);
     if (fd < 0)
         return -1;
-    int done = fs_sys_fsync(fd, dir), code = errno;
-    (void)fs_sys_close(fd, dir);
+    int done = fs_sys_fsync(fd, path), code = errno;
+    (void)fs_sys_close(fd, path);
     errno = code;
     return done != 0 && code != EINVAL ? -1 : 0;
 }
@@ -231,14 +279,22 @@ static int flush_folder(const char *path)
     }
     memcpy(folder, path, n);
     folder[n] = '\0';
-    return flush_dir(!slash ? "." : n == 0 ? "/" : folder);
+    return flush_path(!slash ? "." : n == 0 ? "/" : folder, O_DIRECTORY);
 }
 
 enum err fs_sync_dir(const char *dir)
 {
     char why[FS_REASON];
-    if (flush_dir(dir) != 0)
+    if (flush_path(dir, O_DIRECTORY) != 0)
         FAIL(ERR_STORAGE, "storage: cannot flush the folder %s: %s", dir, fs_reason(errno, why));
+    return ERR_OK;
+}
+
+enum err fs_flush(const char *path)
+{
+    char why[FS_REASON];
+    if (flush_path(path, O_NONBLOCK) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot flush %s: %s", path, fs_reason(errno, why));
     return ERR_OK;
 }
 
@@ -266,11 +322,10 @@ enum err fs_commit(struct fs_file *f)
 {
     char why[FS_REASON];
     TRY(finish(f));
-    if (fs_place(f->temp, f->path, f->fresh) != 0)
+    if (fs_place(f->temp.name, f->path, f->fresh) != 0)
         return f->dear ? left(f, fs_reason(errno, why)) : lost(f, "put in place");
     f->placed = true;
-    mem_free(f->temp);
-    f->temp = NULL;
+    fs_temp_drop(&f->temp);
     enum err err = ERR_OK;
     if (flush_folder(f->path) != 0)
         err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: %s is whole and in place, but its "
@@ -362,221 +417,4 @@ enum err fs_log_close(int fd, const char *path)
         FAIL(ERR_STORAGE, "storage: cannot close %s, and its last lines may be missing: %s", path,
              fs_reason(errno, why));
     return ERR_OK;
-}
-
-/* ---- reading ---- */
-
-/* Who speaks when a file cannot be read: whatever it was to be read for. */
-static const char *reader(enum err code)
-{
-    return code == ERR_CONFIG ? "config" : code == ERR_CHECKPOINT ? "ckpt" : "data";
-}
-
-/* A link, and what it names is not there. */
-static bool leads_nowhere(const char *path)
-{
-    struct stat st;
-    return fs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && fs_sys_stat(path, &st) != 0;
-}
-
-/* Opens a regular file of *size bytes. */
-static enum err open_regular(const char *path, int flags, enum err code, int *fd, int64_t *size)
-{
-    char why[FS_REASON];
-    struct stat st;
-    int opened = fs_sys_open(path, O_RDONLY | O_NONBLOCK | flags);
-    if (opened < 0 && errno == ELOOP && flags)
-        FAIL(code, "%s: cannot read %s: it is a symbolic link, which a name out of a file may not "
-                   "be; put the file itself there", reader(code), path);
-    int missing = errno;
-    if (opened < 0 && leads_nowhere(path))
-        FAIL(code, "%s: cannot read %s: it is a link that leads nowhere; remove it, or make what "
-                   "it names", reader(code), path);
-    if (opened < 0)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(missing, why));
-    bool known = fs_sys_fstat(opened, path, &st) == 0;
-    int failed = errno;
-    if (known && S_ISREG(st.st_mode)) {
-        *fd = opened;
-        *size = (int64_t)st.st_size;
-        return ERR_OK;
-    }
-    (void)fs_sys_close(opened, path);
-    if (!known)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
-    FAIL(code, "%s: cannot read %s: it is %s, not a regular file", reader(code), path,
-         S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
-}
-
-static enum err map_open(struct fs_map *m, const char *path, int flags, enum err code)
-{
-    char why[FS_REASON];
-    void *p = NULL;
-    int fd;
-    int64_t size;
-    TRY(open_regular(path, flags, code, &fd, &size));
-    if (size > 0)
-        p = fs_sys_map(fd, path, size);
-    int failed = errno;
-    (void)fs_sys_close(fd, path);
-    if (p == MAP_FAILED)
-        FAIL(code, "%s: cannot read %s: %s", reader(code), path, fs_reason(failed, why));
-    *m = (struct fs_map){.data = p, .size = size};
-    return ERR_OK;
-}
-
-enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
-{
-    return map_open(m, path, 0, code);
-}
-
-enum err fs_map_open_in(struct fs_map *m, const char *dir, const char *name, enum err code)
-{
-    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    char *path;
-    size_t n = strspn(name, legal);
-    if (n == 0 || name[n] || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        FAIL(code, "%s: a file named in %s has a name that is empty, . or .., or not of a-z A-Z "
-                   "0-9 . _ - alone; only files of the folder itself are read", reader(code), dir);
-    TRY(fs_join(dir, name, &path));
-    enum err err = map_open(m, path, O_NOFOLLOW, code);
-    mem_free(path);
-    return err;
-}
-
-void fs_map_close(struct fs_map *m)
-{
-    if (m->data)
-        munmap((void *)(uintptr_t)m->data, (size_t)m->size);
-    *m = (struct fs_map){0};
-}
-
-enum err fs_reader_open(struct fs_reader *r, const char *path, enum err code)
-{
-    struct fs_reader made = {.open = true, .code = code};
-    TRY(mem_string(path, &made.path));
-    enum err err = open_regular(path, 0, code, &made.fd, &made.size);
-    if (err == ERR_OK)
-        *r = made;
-    else
-        mem_free(made.path);
-    return err;
-}
-
-enum err fs_reader_get(const struct fs_reader *r, int64_t at, int64_t n, void *p)
-{
-    char why[FS_REASON], *to = p;
-    ENSURE(r->open && at >= 0 && n >= 0);
-    while (n > 0) {
-        int64_t got = fs_sys_pread(r->fd, r->path, to, num_min(n, CALL_MAX), at);
-        if (got < 0)
-            FAIL(r->code, "%s: cannot read %s: %s", reader(r->code), r->path,
-                 fs_reason(errno, why));
-        if (got == 0)
-            FAIL(r->code,
-                 "%s: cannot read byte %lld of %s: it had %lld byte%s when it was opened and ends "
-                 "before that now; put it back whole and start again", reader(r->code),
-                 (long long)at, r->path, (long long)r->size, text_plural(r->size, "s"));
-        to += got;
-        at += got;
-        n -= got;
-    }
-    return ERR_OK;
-}
-
-void fs_reader_close(struct fs_reader *r)
-{
-    if (r->open)
-        (void)fs_sys_close(r->fd, r->path);
-    mem_free(r->path);
-    *r = (struct fs_reader){0};
-}
-
-/* ---- folders ---- */
-
-enum err fs_parent(const char *path, char **out)
-{
-    struct text around = {0};
-    const char *slash = strrchr(path, '/');
-    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
-             slash ? path : ".");
-    return text_done(&around, out);
-}
-
-enum err fs_check_place(const char *path)
-{
-    struct stat st;
-    char *dir, why[FS_REASON];
-    TRY(check_kind(path));
-    TRY(fs_parent(path, &dir));
-    enum err err = ERR_OK;
-    int code = fs_sys_stat(dir, &st) == 0 ? 0 : errno;
-    if (code == ENOENT)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: there is no "
-                      "folder %s; make it first", path, dir);
-    else if (code == ENOTDIR || (code == 0 && !S_ISDIR(st.st_mode)))
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s is no folder; "
-                      "name another output", path, dir);
-    else if (code || fs_sys_access(dir, W_OK | X_OK) != 0)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s", path,
-                      fs_reason(code ? code : errno, why));
-    mem_free(dir);
-    return err;
-}
-
-static enum err make_dir(const char *path)
-{
-    char why[FS_REASON];
-    struct stat st;
-    int code = fs_sys_mkdir(path) == 0 ? 0 : errno;
-    if (code == 0 || (fs_sys_stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
-        return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
-    if (code == EEXIST && leads_nowhere(path))
-        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: it is a link that leads nowhere; "
-                          "remove it, or make what it names", path);
-    if (code == EEXIST)
-        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: a file has that name; use another",
-             path);
-    FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, fs_reason(code, why));
-}
-
-enum err fs_make_dirs(const char *path)
-{
-    enum err err = ERR_OK;
-    char *s;
-    if (!*path)
-        FAIL(ERR_STORAGE, "storage: cannot make a folder without a name");
-    TRY(mem_string(path, &s));
-    for (char *p = s + 1; *p; p++) {
-        if (*p != '/' || p[-1] == '/')
-            continue;
-        *p = '\0';
-        TRY_OR(out_string, make_dir(s));
-        *p = '/';
-    }
-    TRY_OR(out_string, make_dir(s));
-out_string:
-    mem_free(s);
-    return err;
-}
-
-bool fs_exists(const char *path)
-{
-    return fs_sys_access(path, F_OK) == 0;
-}
-
-bool fs_named(const char *path)
-{
-    struct stat st;
-    return fs_sys_lstat(path, &st) == 0;
-}
-
-enum err fs_join(const char *dir, const char *name, char **out)
-{
-    struct text t = {0};
-    int n = (int)strlen(dir);
-    while (n > 1 && dir[n - 1] == '/' && dir[n - 2] == '/')
-        n--;
-    text_add(&t, "%.*s%s%s", n, dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
-    return text_done(&t, out);
 }

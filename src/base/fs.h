@@ -35,10 +35,15 @@ extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it *
 enum { FS_REASON = 160 };
 const char *fs_reason(int code, char buf[FS_REASON]);
 
+/* A name beside the place, NAME.tmp.PID.NUMBER, which goes with a process that a signal ends. */
+struct fs_temp {
+    char *name; /* owned; NULL: none */
+    int noted;  /* 1 + its place in fs_temp.c; 0: none */
+};
 struct fs_file {
-    char *path, *temp; /* owned */
+    char *path; /* owned */
+    struct fs_temp temp;
     int fd;
-    int noted;    /* 1 + its place among the process's temporaries; 0: none */
     char *buffer; /* owned; 1 MiB of pending bytes */
     int64_t used; /* bytes pending */
     atomic_int_fast64_t written; /* bytes that the system has taken */
@@ -77,13 +82,16 @@ void fs_abandon(struct fs_file *f); /* idempotent; also after a commit */
 /* Removes all temporaries of the process, folders with their files, which must end then. Safe in a
  * signal handler. */
 void fs_abandon_all(void);
-/* For fs.c: give a file its name; fresh: nothing is replaced, EEXIST. -1 and errno. (fs_place.c) */
+/* Give a file its name; fresh: nothing is replaced, EEXIST. -1 and errno. */
 int fs_place(const char *temp, const char *path, bool fresh);
-/* For fs.c: note a temporary's name for that, and forget it; -1: there was no place. (fs_temp.c) */
-int fs_temp_note(const char *name);
-void fs_temp_drop(int i);
+/* The first free temporary name beside `path`, and what `make` makes of it, a descriptor or 0, into
+ * *made. what: "create a file". Errors: ERR_STORAGE, ERR_MEMORY. */
+enum err fs_temp_make(struct fs_temp *t, const char *path, const char *what,
+                      int (*make)(const char *name), int *made);
+/* The name is another's by now, or what had it is gone. Idempotent. */
+void fs_temp_drop(struct fs_temp *t);
 /* What has been written to a file, or the names that a folder has, are to survive a power cut.
- * Errors: ERR_STORAGE. (fs_flush.c) */
+ * Errors: ERR_STORAGE. */
 enum err fs_flush(const char *path);
 /* A whole file of n bytes at once. Errors: ERR_STORAGE. */
 enum err fs_put(const char *path, const void *p, int64_t n);
@@ -145,8 +153,8 @@ void fs_call_end(void);
 /* A folder of files that becomes visible whole or not at all: made beside its place, under a
  * temporary name, which is renamed. (fs_dir.c) */
 struct fs_dir {
-    char *path, *temp; /* owned */
-    int noted;         /* 1 + its place in fs_temp.c; 0: none */
+    char *path; /* owned */
+    struct fs_temp temp;
 };
 /* Nothing may have the name but an empty folder, and the folder that it is to stand in has to be
  * there. What others of that name have left half written is said, as warnings. Released by
@@ -171,6 +179,7 @@ enum err fs_parent(const char *path, char **out);
 bool fs_exists(const char *path);
 /* Has anything that name, be it a link that leads nowhere? */
 bool fs_named(const char *path);
+bool fs_leads_nowhere(const char *path); /* a link, and what it names is not there */
 /* Is it one file, under whatever names? Both must be there. */
 bool fs_same(const char *a, const char *b);
 /* Is the open file still the one of that name? No link is followed. */
@@ -196,7 +205,8 @@ struct fs_lock_found {
 };
 struct fs_lock {
     int fd;
-    char *path, *temp; /* owned; temp while it is being taken */
+    char *path; /* owned */
+    struct fs_temp temp; /* while it is being taken */
 };
 /* Called with the words of a file that nobody holds, which this process then does, before its own
  * takes the place: who dies in here leaves the file as it was. */

@@ -13,15 +13,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-
-enum { TRIES = 100 };
-
-static void drop_note(struct fs_dir *d)
-{
-    fs_temp_drop(d->noted - 1);
-    d->noted = 0;
-}
 
 /* Without slashes at its end. */
 static enum err copy_path(const char *path, char **out)
@@ -55,27 +46,6 @@ static enum err check_place(const char *path)
         FAIL(ERR_STORAGE, "storage: the folder %s is not empty, and nothing in it is written over; "
                           "name another, or one that is not there", path);
     return ERR_OK;
-}
-
-/* The first free temporary name beside the place. */
-static enum err make_temp(struct fs_dir *d)
-{
-    size_t room = strlen(d->path) + 48;
-    char why[FS_REASON];
-    TRY(mem_new((int64_t)room, 1, "a folder's name", &d->temp));
-    for (int i = 0; i < TRIES; i++) {
-        snprintf(d->temp, room, "%s.tmp.%ld.%d", d->path, (long)getpid(), i);
-        d->noted = 1 + fs_temp_note(d->temp); /* one of that name would be a dead process's */
-        if (fs_sys_mkdir(d->temp) == 0)
-            return ERR_OK;
-        drop_note(d);
-        if (errno != EEXIST)
-            break;
-    }
-    fs_reason(errno, why);
-    mem_free(d->temp); /* not ours: it must not be removed */
-    d->temp = NULL;
-    FAIL(ERR_STORAGE, "storage: cannot make a folder beside %s: %s", d->path, why);
 }
 
 /* NAME.tmp.PID.NUMBER: the pid, or 0. */
@@ -118,6 +88,7 @@ static enum err say_left(const struct fs_dir *d)
 
 enum err fs_dir_create(struct fs_dir *d, const char *path)
 {
+    int made;
     *d = (struct fs_dir){.path = NULL};
     enum err err = copy_path(path, &d->path);
     if (err == ERR_OK)
@@ -125,7 +96,7 @@ enum err fs_dir_create(struct fs_dir *d, const char *path)
     if (err == ERR_OK)
         err = say_left(d);
     if (err == ERR_OK)
-        err = make_temp(d);
+        err = fs_temp_make(&d->temp, d->path, "make a folder", fs_sys_mkdir, &made);
     if (err != ERR_OK)
         fs_dir_abandon(d);
     return err;
@@ -133,7 +104,7 @@ enum err fs_dir_create(struct fs_dir *d, const char *path)
 
 enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
 {
-    return fs_join(d->temp, name, out);
+    return fs_join(d->temp.name, name, out);
 }
 
 /* The names that the folder around it has. */
@@ -149,13 +120,11 @@ static enum err sync_parent(const char *path)
 enum err fs_dir_commit(struct fs_dir *d)
 {
     char why[FS_REASON];
-    TRY(fs_sync_dir(d->temp));
-    if (fs_sys_rename(d->temp, d->path) != 0)
+    TRY(fs_sync_dir(d->temp.name));
+    if (fs_sys_rename(d->temp.name, d->path) != 0)
         FAIL(ERR_STORAGE, "storage: cannot put the folder %s in place: %s", d->path,
              fs_reason(errno, why));
-    drop_note(d);
-    mem_free(d->temp);
-    d->temp = NULL;
+    fs_temp_drop(&d->temp);
     return sync_parent(d->path);
 }
 
@@ -177,12 +146,11 @@ void fs_dir_abandon(struct fs_dir *d)
 {
     struct err_kept first;
     err_keep(&first, ERR_OK);
-    if (d->temp) {
-        remove_files(d->temp);
-        (void)fs_sys_rmdir(d->temp);
+    if (d->temp.name) {
+        remove_files(d->temp.name);
+        (void)fs_sys_rmdir(d->temp.name);
     }
-    drop_note(d);
-    mem_free(d->temp);
+    fs_temp_drop(&d->temp);
     mem_free(d->path);
     *d = (struct fs_dir){.path = NULL};
     (void)!err_again(&first);

@@ -12,10 +12,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { TRIES = 100 };
 
@@ -44,25 +41,17 @@ static void read_words(int fd, const char *path, char words[FS_LOCK_WORDS])
     words[n > 0 ? n : 0] = '\0';
 }
 
+static int open_own(const char *name)
+{
+    return fs_sys_open(name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
+}
+
 /* A locked file of another name with the words in it. */
 static enum err make_own(struct fs_lock *l, const char *words)
 {
-    static atomic_int number;
-    size_t room = strlen(l->path) + 48;
-    TRY(mem_new((int64_t)room, 1, "a file name", &l->temp));
-    do {
-        snprintf(l->temp, room, "%s.tmp.%ld.%d", l->path, (long)getpid(),
-                 atomic_fetch_add(&number, 1));
-        l->fd = fs_sys_open(l->temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW);
-    } while (l->fd < 0 && errno == EEXIST);
-    if (l->fd < 0) {
-        enum err err = fail("create a file beside", l->path);
-        mem_free(l->temp);
-        l->temp = NULL;
-        return err;
-    }
-    TRY(fs_append(l->fd, l->temp, words, (int64_t)strlen(words)));
-    (void)hold(l->fd, l->temp); /* where there are no locks, the file alone says who is there */
+    TRY(fs_temp_make(&l->temp, l->path, "create a file", open_own, &l->fd));
+    TRY(fs_append(l->fd, l->temp.name, words, (int64_t)strlen(words)));
+    (void)hold(l->fd, l->temp.name); /* without locks the file alone says who is there */
     return ERR_OK;
 }
 
@@ -71,10 +60,9 @@ static void drop_own(struct fs_lock *l)
 {
     if (l->fd >= 0)
         (void)fs_sys_close(l->fd, l->path);
-    if (l->temp)
-        (void)fs_sys_unlink(l->temp);
-    mem_free(l->temp);
-    l->temp = NULL;
+    if (l->temp.name)
+        (void)fs_sys_unlink(l->temp.name);
+    fs_temp_drop(&l->temp);
     l->fd = -1;
 }
 
@@ -82,7 +70,7 @@ static void drop_own(struct fs_lock *l)
  * a moment in which two may believe so, and the own file may have gone with it. */
 static bool put_in_place(const struct fs_lock *l)
 {
-    bool placed = fs_place(l->temp, l->path, true) == 0;
+    bool placed = fs_place(l->temp.name, l->path, true) == 0;
     if (!placed || fs_is_named(l->fd, l->path))
         return placed;
     errno = ENOENT;
@@ -93,7 +81,7 @@ static enum err replace(struct fs_lock *l, const struct fs_lock_over *over,
                         struct fs_lock_found *found)
 {
     TRY(over->first(over->arg, found->words));
-    if (fs_sys_rename(l->temp, l->path) == 0)
+    if (fs_sys_rename(l->temp.name, l->path) == 0)
         found->state = FS_LOCK_TAKEN;
     return ERR_OK;
 }
@@ -123,7 +111,7 @@ static enum err look_at(struct fs_lock *l, const struct fs_lock_over *over,
     enum err err = ERR_OK;
     if (!mine && held_elsewhere(code))
         found->state = FS_LOCK_HELD;
-    else if (!*gone && over && l->temp)
+    else if (!*gone && over && l->temp.name)
         err = replace(l, over, found);
     (void)fs_sys_close(fd, l->path);
     return err;
@@ -137,7 +125,7 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words,
     *found = (struct fs_lock_found){.state = FS_LOCK_NONE};
     enum err err = mem_string(path, &l->path);
     for (int i = 0; i < TRIES && err == ERR_OK && gone; i++) {
-        if (!l->temp)
+        if (!l->temp.name)
             err = make_own(l, words);
         if (err != ERR_OK)
             break;
@@ -157,8 +145,7 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words,
                       path);
     if (found->state != FS_LOCK_TAKEN || err != ERR_OK)
         drop_own(l);
-    mem_free(l->temp);
-    l->temp = NULL;
+    fs_temp_drop(&l->temp);
     return err;
 }
 
@@ -184,10 +171,8 @@ void fs_lock_leave_words(struct fs_lock *l, const char *words)
 {
     struct fs_lock other = {.fd = -1, .path = l->path};
     if (l->fd >= 0 && fs_is_named(l->fd, l->path) && make_own(&other, words) == ERR_OK &&
-        fs_sys_rename(other.temp, l->path) == 0) {
-        mem_free(other.temp);
-        other.temp = NULL;
-    }
+        fs_sys_rename(other.temp.name, l->path) == 0)
+        fs_temp_drop(&other.temp);
     drop_own(&other);
     fs_lock_leave(l); /* another file has the name by now */
 }

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Calls that a test may want to fail go through fs_ops; those that only look go to the system.
+ *
+ * A call may take minutes (a full network disk, a quota under repair), and nothing in here can end
+ * it; but whoever has asked is told that this thread is in one, and with which file.
  */
 #include "base/fs_sys.h"
 
@@ -11,21 +14,72 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#define TOLD(path, call)                       \
-    do {                                       \
-        fs_call_begin(path);                   \
-        do                                     \
-            done = call;                       \
-        while (done < 0 && errno == EINTR);    \
-        fs_call_end();                         \
-    } while (0)
+static _Thread_local struct fs_watch watch; /* all zero: nobody asked */
+static _Thread_local int depth;
 
-int fs_sys_open(const char *path, int flags)
+struct fs_watch fs_watch_set(const struct fs_watch *w)
 {
-    int done;
-    TOLD(path, fs_ops->open(path, flags | O_CLOEXEC, 0666));
-    return done;
+    struct fs_watch before = watch;
+    watch = w ? *w : (struct fs_watch){0};
+    return before;
 }
+
+struct fs_watch fs_watch_get(void)
+{
+    return watch;
+}
+
+void fs_call_begin(const char *path)
+{
+    if (depth++ == 0 && watch.begin)
+        watch.begin(watch.arg, path);
+}
+
+/* The caller looks at errno behind it. */
+void fs_call_end(void)
+{
+    int code = errno;
+    if (--depth == 0 && watch.end)
+        watch.end(watch.arg);
+    errno = code;
+}
+
+/* fs_sys.h: a call, again while a signal interrupts it, of which whoever watches is told. */
+#define CALL(type, name, params, path, call)    \
+    type name params                            \
+    {                                           \
+        type done;                              \
+        fs_call_begin(path);                    \
+        do                                      \
+            done = call;                        \
+        while (done < 0 && errno == EINTR);     \
+        fs_call_end();                          \
+        return done;                            \
+    }
+
+CALL(int, fs_sys_open, (const char *path, int flags), path,
+     fs_ops->open(path, flags | O_CLOEXEC, 0666))
+CALL(int64_t, fs_sys_write, (int fd, const char *path, const void *p, int64_t n, int64_t at), path,
+     fs_ops->write(fd, p, n, at))
+CALL(int64_t, fs_sys_pread, (int fd, const char *path, void *p, int64_t n, int64_t at), path,
+     fs_ops->pread(fd, p, n, at))
+CALL(int, fs_sys_fsync, (int fd, const char *path), path, fs_ops->fsync(fd))
+CALL(int, fs_sys_keep, (int fd, const char *path, int64_t n), path, fs_ops->keep(fd, n))
+CALL(int, fs_sys_cut, (int fd, const char *path, int64_t n), path, fs_ops->cut(fd, n))
+CALL(int64_t, fs_sys_end, (int fd, const char *path), path, (int64_t)lseek(fd, 0, SEEK_END))
+CALL(int, fs_sys_lock, (int fd, const char *path, int command, struct flock *l), path,
+     fcntl(fd, command, l))
+CALL(int, fs_sys_rename, (const char *from, const char *to), to, fs_ops->rename(from, to))
+CALL(int, fs_sys_rename_new, (const char *from, const char *to), to, fs_ops->rename_new(from, to))
+CALL(int, fs_sys_link, (const char *from, const char *to), to, fs_ops->link(from, to))
+CALL(int, fs_sys_unlink, (const char *path), path, fs_ops->unlink(path))
+CALL(int, fs_sys_mkdir, (const char *path), path, fs_ops->mkdir(path, 0777))
+CALL(int, fs_sys_rmdir, (const char *path), path, rmdir(path))
+CALL(int, fs_sys_stat, (const char *path, struct stat *out), path, stat(path, out))
+CALL(int, fs_sys_lstat, (const char *path, struct stat *out), path, lstat(path, out))
+CALL(int, fs_sys_fstat, (int fd, const char *path, struct stat *out), path, fstat(fd, out))
+CALL(int, fs_sys_access, (const char *path, int mode), path, access(path, mode))
+static CALL(int, file_system, (const char *path, struct statfs *out), path, statfs(path, out))
 
 int fs_sys_close(int fd, const char *path)
 {
@@ -35,131 +89,12 @@ int fs_sys_close(int fd, const char *path)
     return done;
 }
 
-int64_t fs_sys_write(int fd, const char *path, const void *p, int64_t n, int64_t at)
-{
-    int64_t done;
-    TOLD(path, fs_ops->write(fd, p, n, at));
-    return done;
-}
-
-int64_t fs_sys_pread(int fd, const char *path, void *p, int64_t n, int64_t at)
-{
-    int64_t done;
-    TOLD(path, fs_ops->pread(fd, p, n, at));
-    return done;
-}
-
-int fs_sys_fsync(int fd, const char *path)
-{
-    int done;
-    TOLD(path, fs_ops->fsync(fd));
-    return done;
-}
-
-int fs_sys_keep(int fd, const char *path, int64_t n)
-{
-    int done;
-    TOLD(path, fs_ops->keep(fd, n));
-    return done;
-}
-
-int fs_sys_cut(int fd, const char *path, int64_t n)
-{
-    int done;
-    TOLD(path, fs_ops->cut(fd, n));
-    return done;
-}
-
-int64_t fs_sys_end(int fd, const char *path)
-{
-    int64_t done;
-    TOLD(path, (int64_t)lseek(fd, 0, SEEK_END));
-    return done;
-}
-
 void *fs_sys_map(int fd, const char *path, int64_t n)
 {
     fs_call_begin(path);
     void *p = mmap(NULL, (size_t)n, PROT_READ, MAP_PRIVATE, fd, 0);
     fs_call_end();
     return p;
-}
-
-int fs_sys_lock(int fd, const char *path, int command, struct flock *l)
-{
-    int done;
-    TOLD(path, fcntl(fd, command, l));
-    return done;
-}
-
-int fs_sys_rename(const char *from, const char *to)
-{
-    int done;
-    TOLD(to, fs_ops->rename(from, to));
-    return done;
-}
-
-int fs_sys_rename_new(const char *from, const char *to)
-{
-    int done;
-    TOLD(to, fs_ops->rename_new(from, to));
-    return done;
-}
-
-int fs_sys_link(const char *from, const char *to)
-{
-    int done;
-    TOLD(to, fs_ops->link(from, to));
-    return done;
-}
-
-int fs_sys_unlink(const char *path)
-{
-    int done;
-    TOLD(path, fs_ops->unlink(path));
-    return done;
-}
-
-int fs_sys_mkdir(const char *path)
-{
-    int done;
-    TOLD(path, fs_ops->mkdir(path, 0777));
-    return done;
-}
-
-int fs_sys_rmdir(const char *path)
-{
-    int done;
-    TOLD(path, rmdir(path));
-    return done;
-}
-
-int fs_sys_stat(const char *path, struct stat *out)
-{
-    int done;
-    TOLD(path, stat(path, out));
-    return done;
-}
-
-int fs_sys_lstat(const char *path, struct stat *out)
-{
-    int done;
-    TOLD(path, lstat(path, out));
-    return done;
-}
-
-int fs_sys_fstat(int fd, const char *path, struct stat *out)
-{
-    int done;
-    TOLD(path, fstat(fd, out));
-    return done;
-}
-
-int fs_sys_access(const char *path, int mode)
-{
-    int done;
-    TOLD(path, access(path, mode));
-    return done;
 }
 
 int64_t fs_sys_space(const char *dir)
@@ -173,9 +108,7 @@ int64_t fs_sys_space(const char *dir)
 int64_t fs_sys_magic(const char *path)
 {
     struct statfs s;
-    int done;
-    TOLD(path, statfs(path, &s));
-    return done == 0 ? (int64_t)(unsigned long)s.f_type : -1;
+    return file_system(path, &s) == 0 ? (int64_t)(unsigned long)s.f_type : -1;
 }
 
 bool fs_folder_open(struct fs_folder *f, const char *path)

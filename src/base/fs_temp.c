@@ -8,19 +8,22 @@
  */
 #include "base/fs.h"
 
+#include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { SLOTS = 16, NAME_BYTES = 4096, ROUNDS = 64 };
+enum { SLOTS = 16, NAME_BYTES = 4096, ROUNDS = 64, TRIES = 100 };
 enum { FREE, TAKEN, NOTED, REMOVED };
 
 static struct { atomic_int state; char name[NAME_BYTES]; } slot[SLOTS];
 
-int fs_temp_note(const char *name)
+/* -1: there was no place. */
+static int note(const char *name)
 {
     size_t n = strlen(name) + 1;
     for (int i = 0; n <= NAME_BYTES && i < SLOTS; i++) {
@@ -34,11 +37,36 @@ int fs_temp_note(const char *name)
     return -1;
 }
 
-void fs_temp_drop(int i)
+void fs_temp_drop(struct fs_temp *t)
 {
     int was = NOTED;
-    if (i >= 0)
-        (void)atomic_compare_exchange_strong(&slot[i].state, &was, FREE);
+    if (t->noted > 0)
+        (void)atomic_compare_exchange_strong(&slot[t->noted - 1].state, &was, FREE);
+    mem_free(t->name);
+    *t = (struct fs_temp){.name = NULL};
+}
+
+enum err fs_temp_make(struct fs_temp *t, const char *path, const char *what,
+                      int (*make)(const char *name), int *made)
+{
+    size_t room = strlen(path) + 48;
+    char why[FS_REASON];
+    TRY(mem_new((int64_t)room, 1, "a file name", &t->name));
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(t->name, room, "%s.tmp.%ld.%d", path, (long)getpid(), i);
+        t->noted = 1 + note(t->name); /* one of that name would be a dead process's */
+        *made = make(t->name);
+        if (*made >= 0)
+            return ERR_OK;
+        if (t->noted > 0)
+            atomic_store(&slot[t->noted - 1].state, FREE);
+        t->noted = 0;
+        if (errno != EEXIST)
+            break;
+    }
+    fs_reason(errno, why);
+    fs_temp_drop(t); /* not ours: it must not be removed */
+    FAIL(ERR_STORAGE, "storage: cannot %s beside %s: %s", what, path, why);
 }
 
 static void empty_folder(const char *name)

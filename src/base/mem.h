@@ -29,10 +29,9 @@ enum err mem_string(const char *s, char **out);
 /* A bump allocator over one block, for memory that is planned beforehand. Not thread-safe.
  * arena_take hands out 64-byte aligned pieces and fails when the plan did not hold. */
 struct arena {
-    char *base; /* owned when owned is set, else borrowed */
-    int64_t size, used, peak; /* bytes */
+    char *base; /* borrowed: a device's, say */
+    int64_t size, used; /* bytes */
     const char *name;
-    bool owned;
     struct arena_guards *guards; /* owned; NULL: none */
 };
 enum { ARENA_ALIGN = 64, ARENA_GUARD = 64 };
@@ -42,23 +41,18 @@ static inline int64_t arena_round(int64_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
-enum err arena_open(struct arena *a, int64_t bytes, const char *name);
-/* An arena over memory somebody else owns (a device's, say). */
 void arena_over(struct arena *a, void *base, int64_t bytes, const char *name);
 /* name: of the piece, for messages; it outlives the arena. Errors: ERR_INTERNAL when the piece does
  * not fit: the memory plan is wrong. */
 enum err arena_take(struct arena *a, int64_t bytes, const char *name, void *out);
-void arena_close(struct arena *a);
 
-/* ---- guards: what is written behind a piece is found (arena_guard.c) ----
+/* ---- guards: what is written behind a piece is found ----
  * Bytes of a block with room for `bytes` of pieces and a guard behind each. */
 int64_t arena_guarded_bytes(int64_t bytes);
 /* Guards behind all pieces of an arena over such a block, which the host can write; `size` stays
  * that of the plan. Before the first piece. Errors: ERR_MEMORY. Local. */
 enum err arena_guard(struct arena *a);
 void arena_unguard(struct arena *a); /* idempotent; the pieces stay */
-/* For arena_take alone. */
-enum err arena_guard_piece(struct arena *a, int64_t bytes, const char *name, void **out);
 /* Was anything written behind a piece? Without guards nothing is looked at. Errors: ERR_INTERNAL
  * with arena, piece and how many bytes. Local. */
 enum err arena_check(const struct arena *a);

@@ -7,25 +7,36 @@
  */
 #include "base/printable.h"
 
+#include "base/text.h"
 #include <stdio.h>
 #include <string.h>
 
+int text_utf8(const uint8_t *s, int64_t n)
+{
+    uint8_t c = s[0];
+    int length = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+    if (length == 1)
+        return 1;
+    if (c < 0xc2 || c > 0xf4)
+        return 0;
+    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
+    uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
+    uint8_t high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    for (int i = 1; i < length && i < n; i++, low = 0x80, high = 0xbf)
+        if (s[i] < low || s[i] > high)
+            return 0;
+    return n < length ? -1 : length;
+}
+
 int printable_utf8(const char *text, uint32_t *point)
 {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *s = (const unsigned char *)text;
-    int n = s[0] < 0x80 ? 1 : s[0] < 0xc0 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    if (n == 0 || s[0] >= 0xf8)
+    int n = text_utf8(s, (int64_t)strnlen(text, 4));
+    if (n < 1)
         return 0;
-    uint32_t c = n == 1 ? s[0] : s[0] & (0x7fu >> n);
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3fu);
-    }
-    if (n > 1 && (c < least[n] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000)))
-        return 0;
-    *point = c;
+    *point = n == 1 ? s[0] : s[0] & (0x7fu >> n);
+    for (int i = 1; i < n; i++)
+        *point = *point << 6 | (s[i] & 0x3fu);
     return n;
 }
 

@@ -70,14 +70,11 @@ void text_add_char(struct text *t, char c, int64_t times)
 
 void text_add_printable(struct text *t, const char *s)
 {
-    uint32_t c;
-    while (*s) {
-        int n = printable_utf8(s, &c), bytes = n > 0 ? n : 1;
-        bool shown = n > 0 && printable_seen(c);
-        for (int i = 0; i < bytes; i++)
-            text_add(t, shown ? "%c" : "\\x%02x", (unsigned char)s[i]);
-        s += bytes;
-    }
+    int64_t most = 4 * (int64_t)strlen(s); /* each byte as \\xNN */
+    if (!reserve(t, most))
+        return;
+    printable(s, t->s + t->len, (size_t)most + 1);
+    t->len += (int64_t)strlen(t->s + t->len);
 }
 
 void text_add_json(struct text *t, const char *s)
@@ -276,30 +273,35 @@ const char *text_seconds(double s, char buf[32])
     return buf;
 }
 
-int text_utf8(const uint8_t *s, int64_t n)
+const char *text_real(double v, int digits, char buf[32])
 {
-    uint8_t c = s[0];
-    int length = c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-    if (length == 1)
-        return 1;
-    if (c < 0xc2 || c > 0xf4)
-        return 0;
-    /* The second byte excludes overlong forms, surrogates and what is above U+10FFFF. */
-    uint8_t low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80;
-    uint8_t high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
-    for (int i = 1; i < length && i < n; i++, low = 0x80, high = 0xbf)
-        if (s[i] < low || s[i] > high)
-            return 0;
-    return n < length ? -1 : length;
-}
-
-const char *text_json_real(double v, char buf[32])
-{
-    snprintf(buf, 32, "null");
-    for (int digits = 15; isfinite(v) && digits <= 17; digits++) {
+    for (; digits <= 17; digits++) {
         snprintf(buf, 32, "%.*g", digits, v);
         if (strtod(buf, NULL) == v)
             break;
     }
     return buf;
+}
+
+const char *text_json_real(double v, char buf[32])
+{
+    return isfinite(v) ? text_real(v, 15, buf) : "null";
+}
+
+/* The mark of UTF-8 says nothing, and a text with one of another encoding is none that can be read.
+ * That of UTF-32 in little-endian order begins with that of UTF-16. */
+enum err text_begin(const char *name, enum err code, const char **text, int64_t *n)
+{
+    static const struct { const char *mark; int bytes; const char *of; } other[] = {
+        {"\xff\xfe\0\0", 4, "UTF-32"}, {"\0\0\xfe\xff", 4, "UTF-32"},
+        {"\xff\xfe", 2, "UTF-16"}, {"\xfe\xff", 2, "UTF-16"}};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (*n >= other[i].bytes && memcmp(*text, other[i].mark, (size_t)other[i].bytes) == 0)
+            FAIL(code, "%s begins with the byte order mark of %s; save it as UTF-8", name,
+                 other[i].of);
+    if (*n >= 3 && memcmp(*text, "\xef\xbb\xbf", 3) == 0) {
+        *text += 3;
+        *n -= 3;
+    }
+    return ERR_OK;
 }

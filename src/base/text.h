@@ -41,6 +41,9 @@ const char *text_count(int64_t n, char buf[32]);
 /* "2 m 05 s", "3.2 s", "1 h 12 m": seconds. */
 const char *text_seconds(double s, char buf[32]);
 
+/* A real in the fewest significant digits, `digits` at least, that read back as the same number: up
+ * to 17, of which one that is not finite takes all. */
+const char *text_real(double v, int digits, char buf[32]);
 /* A real as JSON has it, with all its digits (15 to 17 significant ones, as many as read back as
  * the same number); null where it is not finite. */
 const char *text_json_real(double v, char buf[32]);
@@ -50,11 +53,11 @@ const char *text_plural(int64_t n, const char *ending);
 
 /* Bytes of the UTF-8 character at s, of which n > 0 bytes are there, as RFC 3629 has it (nothing
  * overlong, no surrogates, nothing above U+10FFFF): 1 to 4; 0 when they begin none; -1 when they
- * are the beginning of one that needs more. */
+ * are the beginning of one that needs more. (printable.c) */
 int text_utf8(const uint8_t *s, int64_t n);
 
 /* Passes over the byte order mark of a text in UTF-8, which editors put there. `name` is in the
- * message. Errors: `code`, where the mark is one of UTF-16 or UTF-32. (text_mark.c) */
+ * message. Errors: `code`, where the mark is one of UTF-16 or UTF-32. */
 enum err text_begin(const char *name, enum err code, const char **text, int64_t *n);
 
 /* Strict numbers (text_number.c): the whole string must be one, and the number is read as it is or

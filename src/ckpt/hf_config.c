@@ -16,7 +16,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_MAX = 1 << 20, CONFIG_DEPTH = 32 };
@@ -93,19 +92,13 @@ static const struct key {
 
 /* ---- writing ---- */
 
-/* A decimal that reads back as x, short, and with a point or an exponent, since some readers take a
- * number without for an integer; finite x. */
+/* With a point or an exponent, since some readers take a number without for an integer; finite. */
 static const char *real(double x, char buf[32])
 {
-    if (x == floor(x) && fabs(x) < 1e15) {
+    if (x == floor(x) && fabs(x) < 1e15)
         snprintf(buf, 32, "%.1f", x);
-        return buf;
-    }
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, 32, "%.*g", digits, x);
-        if (strtod(buf, NULL) == x)
-            break;
-    }
+    else
+        text_real(x, 1, buf);
     return buf;
 }
 

@@ -5,9 +5,9 @@
  */
 #include "config/model_keys.h"
 
+#include "base/text.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define FIELD(name) offsetof(struct model, name)
@@ -58,11 +58,7 @@ const char *model_key_value(const struct model_key *k, const struct model *a, ch
         break;
     case MODEL_REAL:
         memcpy(&real, at, sizeof real);
-        for (int digits = 1; digits <= 17; digits++) {
-            snprintf(buf, MODEL_VALUE, "%.*g", digits, real);
-            if (strtod(buf, NULL) == real)
-                break;
-        }
+        text_real(real, 1, buf);
         break;
     case MODEL_SWITCH:
         memcpy(&on, at, sizeof on);

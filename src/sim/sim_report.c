@@ -7,7 +7,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 static const char op_letter[] = {'F', 'B', 'I', 'W', 'R'};
 
@@ -45,17 +44,8 @@ static int64_t behind_box(const struct sched *s, int64_t i)
 /* The shortest decimal form that reads back as the same double. */
 static void add_number(struct text *out, double x)
 {
-    char s[40];
-    if (!isfinite(x)) {
-        text_add(out, "null");
-        return;
-    }
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(s, sizeof s, "%.*g", digits, x);
-        if (strtod(s, NULL) == x)
-            break;
-    }
-    text_add(out, "%s", s);
+    char s[32];
+    text_add(out, "%s", isfinite(x) ? text_real(x, 6, s) : "null");
 }
 
 /* As the text form writes it. */

@@ -413,7 +413,7 @@ static void room_is_kept(void)
         leave();
         return;
     }
-    CHECK(stat(f.temp, &st) == 0 && st.st_blocks * 512 >= 1000000 && fs_is_there(&f));
+    CHECK(stat(f.temp.name, &st) == 0 && st.st_blocks * 512 >= 1000000 && fs_is_there(&f));
     for (int64_t n = 100; n < 1000000; n += 4050)
         CHECK_OK(fs_write(&f, page, num_min(4050, 1000000 - n)));
     CHECK_OK(fs_commit(&f));
@@ -422,7 +422,7 @@ static void room_is_kept(void)
     CHECK_ERR(fs_keep_room(&f, INT64_C(1) << 60), ERR_STORAGE, "cannot keep the 1.0 EiB that ");
     CHECK_INT(entries(name), 1);
     CHECK_OK(fs_create(&f, inside("y")));
-    CHECK(unlink(f.temp) == 0 && !fs_is_there(&f));
+    CHECK(unlink(f.temp.name) == 0 && !fs_is_there(&f));
     fs_abandon(&f);
     leave();
 }

@@ -88,7 +88,7 @@ static void a_full_disk_leaves_the_file(void)
     CHECK_INT(place_all(&f), THREADS);
     CHECK(fs_is_there(&f));
     CHECK_INT(atomic_load(&f.written), 100000);
-    snprintf(name, sizeof name, "%s", f.temp);
+    snprintf(name, sizeof name, "%s", f.temp.name);
     fs_abandon(&f);
     CHECK(!fs_exists(name));
 }

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Names: of folders, parts of paths, and of one file under several (links, other spellings). The
+ * kernel's numbers of a file say so, and of one that is not there yet those of its folder.
+ */
+#include "base/fs_sys.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+#include <errno.h>
+#include <string.h>
+
+bool fs_leads_nowhere(const char *path)
+{
+    struct stat st;
+    return fs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && fs_sys_stat(path, &st) != 0;
+}
+
+enum err fs_parent(const char *path, char **out)
+{
+    struct text around = {0};
+    const char *slash = strrchr(path, '/');
+    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+             slash ? path : ".");
+    return text_done(&around, out);
+}
+
+static enum err make_dir(const char *path)
+{
+    char why[FS_REASON];
+    struct stat st;
+    int code = fs_sys_mkdir(path) == 0 ? 0 : errno;
+    if (code == 0 || (fs_sys_stat(path, &st) == 0 && S_ISDIR(st.st_mode)))
+        return ERR_OK; /* another process may have made it, or it is not ours to make, as "/" */
+    if (code == EEXIST && fs_leads_nowhere(path))
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: it is a link that leads nowhere; "
+                          "remove it, or make what it names", path);
+    if (code == EEXIST)
+        FAIL(ERR_STORAGE, "storage: cannot make the folder %s: a file has that name; use another",
+             path);
+    FAIL(ERR_STORAGE, "storage: cannot make the folder %s: %s", path, fs_reason(code, why));
+}
+
+enum err fs_make_dirs(const char *path)
+{
+    enum err err = ERR_OK;
+    char *s;
+    if (!*path)
+        FAIL(ERR_STORAGE, "storage: cannot make a folder without a name");
+    TRY(mem_string(path, &s));
+    for (char *p = s + 1; *p; p++) {
+        if (*p != '/' || p[-1] == '/')
+            continue;
+        *p = '\0';
+        TRY_OR(out_string, make_dir(s));
+        *p = '/';
+    }
+    TRY_OR(out_string, make_dir(s));
+out_string:
+    mem_free(s);
+    return err;
+}
+
+bool fs_exists(const char *path)
+{
+    return fs_sys_access(path, F_OK) == 0;
+}
+
+bool fs_named(const char *path)
+{
+    struct stat st;
+    return fs_sys_lstat(path, &st) == 0;
+}
+
+enum err fs_join(const char *dir, const char *name, char **out)
+{
+    struct text t = {0};
+    int n = (int)strlen(dir);
+    while (n > 1 && dir[n - 1] == '/' && dir[n - 2] == '/')
+        n--;
+    text_add(&t, "%.*s%s%s", n, dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
+    return text_done(&t, out);
+}
+
+bool fs_same(const char *a, const char *b)
+{
+    struct stat x, y;
+    return fs_sys_stat(a, &x) == 0 && fs_sys_stat(b, &y) == 0 &&
+           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+bool fs_is_named(int fd, const char *path)
+{
+    struct stat open_one, named;
+    return fs_sys_fstat(fd, path, &open_one) == 0 && fs_sys_lstat(path, &named) == 0 &&
+           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
+}
+
+/* The folder of a path as the kernel knows it, and the name behind its last slash; NULL: there is
+ * no such folder. */
+static const char *place(const char *path, struct stat *folder)
+{
+    char dir[4096];
+    const char *slash = strrchr(path, '/');
+    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
+    if (n >= sizeof dir)
+        return NULL;
+    memcpy(dir, path, n);
+    dir[n] = '\0';
+    return fs_sys_stat(slash ? dir : ".", folder) == 0 ? path + n : NULL;
+}
+
+bool fs_same_place(const char *a, const char *b)
+{
+    struct stat x, y;
+    if (strcmp(a, b) == 0 || fs_same(a, b))
+        return true;
+    const char *m = place(a, &x), *n = place(b, &y);
+    return m && n && strcmp(m, n) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
