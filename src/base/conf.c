@@ -32,57 +32,59 @@ static bool is_clean(const char *s)
 
 /* ---- text to value ---- */
 
-enum { REAL_TEXT = 32 };
 
 /* The fewest digits that read back to v. */
-static void shortest(double v, char buf[REAL_TEXT])
+static void shortest(double v, char buf[CONF_BOUND])
 {
     text_real(v, 1, buf);
     if (strchr(buf, 'e') && fabs(v) < 1e6 && v == floor(v))
-        snprintf(buf, REAL_TEXT, "%.0f", v); /* 100, not 1e+02 */
+        snprintf(buf, CONF_BOUND, "%.0f", v); /* 100, not 1e+02 */
 }
 
-static enum err assign_int(const struct conf_row *row, char *field, const char *place,
-                         const char *value)
+static bool is_whole(const struct conf_row *row)
 {
-    int64_t v, min = (int64_t)row->min, max = (int64_t)row->max; /* (double)v may be rounded */
-    enum text_number n = text_read_int(value, &v);
-    if (n == TEXT_TOO_LARGE)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a whole number from %lld to %lld; "
-                         "the nearest legal value is %lld", place, row->key, value,
-             text_number_fault(n), (long long)min, (long long)max,
-             (long long)(value[0] == '-' ? min : max));
-    if (n != TEXT_NUMBER)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a whole number from %lld to %lld", place,
-             row->key, value, text_number_fault(n), (long long)min, (long long)max);
-    if (v < min || v > max)
-        FAIL(ERR_CONFIG, "%s: %s %lld is outside %lld to %lld; the nearest legal value is %lld",
-             place, row->key, (long long)v, (long long)min, (long long)max,
-             (long long)(v < min ? min : max));
-    memcpy(field, &v, sizeof v);
-    return ERR_OK;
+    return row->type == CONF_INT || row->type == CONF_INTS;
 }
 
-static enum err assign_real(const struct conf_row *row, char *field, const char *place,
-                            const char *value)
+void conf_bound(const struct conf_row *row, double v, char buf[CONF_BOUND])
 {
-    double v;
-    char min[REAL_TEXT], max[REAL_TEXT];
-    enum text_number n = text_read_real(value, &v);
-    shortest(row->min, min);
-    shortest(row->max, max);
+    if (is_whole(row))
+        snprintf(buf, CONF_BOUND, "%lld", (long long)v);
+    else
+        shortest(v, buf);
+}
+
+/* Of 64 bits, whole or real. */
+static enum err assign_number(const struct conf_row *row, char *field, const char *place,
+                              const char *value)
+{
+    char min[CONF_BOUND], max[CONF_BOUND], text[CONF_BOUND];
+    const char *kind = is_whole(row) ? "whole number" : "number", *near = NULL;
+    int64_t whole = 0;
+    double real = 0;
+    enum text_number n =
+        is_whole(row) ? text_read_int(value, &whole) : text_read_real(value, &real);
+    conf_bound(row, row->min, min);
+    conf_bound(row, row->max, max);
     if (n == TEXT_TOO_LARGE || n == TEXT_TOO_SMALL)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %s to %s; the "
-                         "nearest legal value is %s", place, row->key, value,
-             text_number_fault(n), min, max,
-             n == TEXT_TOO_LARGE && value[0] != '-' ? max : min);
+        near = n == TEXT_TOO_LARGE && value[0] != '-' ? max : min;
     if (n != TEXT_NUMBER)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a number from %s to %s", place, row->key,
-             value, text_number_fault(n), min, max);
-    if (v < row->min || v > row->max)
+        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\"%s, wanted is a %s from %s to %s%s%s", place, row->key,
+             value, text_number_fault(n), kind, min, max,
+             near ? "; the nearest legal value is " : "", near ? near : "");
+    /* (double)whole may be rounded */
+    if (is_whole(row) ? whole < (int64_t)row->min : real < row->min)
+        near = min;
+    if (is_whole(row) ? whole > (int64_t)row->max : real > row->max)
+        near = max;
+    if (is_whole(row)) {
+        snprintf(text, sizeof text, "%lld", (long long)whole);
+        value = text;
+    }
+    if (near)
         FAIL(ERR_CONFIG, "%s: %s %.40s is outside %s to %s; the nearest legal value is %s", place,
-             row->key, value, min, max, v < row->min ? min : max);
-    memcpy(field, &v, sizeof v);
+             row->key, value, min, max, near);
+    memcpy(field, is_whole(row) ? (const void *)&whole : &real, sizeof whole);
     return ERR_OK;
 }
 
@@ -92,23 +94,16 @@ static const char *bool_word(const void *arg, int i)
     return i ? "true" : "false";
 }
 
-/* What someone who wrote this meant, or NULL. */
-static const char *bool_meant(const char *value)
-{
-    if (conf_is_one_of("on|1|yes|y|t|enable|enabled", value))
-        return "true";
-    if (conf_is_one_of("off|0|no|n|f|none|disable|disabled", value))
-        return "false";
-    return text_nearest(value, 2, bool_word, NULL);
-}
-
 static enum err assign_bool(const struct conf_row *row, char *field, const char *place,
                             const char *value)
 {
     bool yes = strcmp(value, "true") == 0 || strcmp(value, "yes") == 0;
     bool no = strcmp(value, "false") == 0 || strcmp(value, "no") == 0;
-    if (!yes && !no) {
-        const char *near = bool_meant(value);
+    if (!yes && !no) { /* what is meant by it? */
+        const char *near = conf_is_one_of("on|1|yes|y|t|enable|enabled", value) ? "true"
+                           : conf_is_one_of("off|0|no|n|f|none|disable|disabled", value)
+                               ? "false"
+                               : text_nearest(value, 2, bool_word, NULL);
         FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is true or false%s%s", place, row->key, value,
              near ? "; the nearest is " : "", near ? near : "");
     }
@@ -334,7 +329,7 @@ static enum err add_int(const struct list_text *l, struct conf_ints *to)
     struct conf_row one = *l->row;
     snprintf(name, sizeof name, "%.200s (element %lld)", one.key, (long long)l->n);
     one.key = name;
-    TRY(assign_int(&one, (char *)&to->v[l->n - 1], l->place, l->element));
+    TRY(assign_number(&one, (char *)&to->v[l->n - 1], l->place, l->element));
     to->n = l->n;
     return ERR_OK;
 }
@@ -392,9 +387,8 @@ static enum err assign(const struct conf_table *t, const struct conf_row *row, c
              place, row->key, row->preset);
     switch (row->type) {
     case CONF_INT:
-        return assign_int(row, field, place, value);
     case CONF_REAL:
-        return assign_real(row, field, place, value);
+        return assign_number(row, field, place, value);
     case CONF_BOOL:
         return assign_bool(row, field, place, value);
     case CONF_WORD:
@@ -451,13 +445,6 @@ enum err conf_set(const struct conf_table *t, void *conf, const char *word)
 
 /* ---- value to text ---- */
 
-void conf_real(double v, struct text *out)
-{
-    char buf[REAL_TEXT];
-    shortest(v, buf);
-    text_add(out, "%s", buf);
-}
-
 const char *conf_name(const struct conf_names *list, int64_t i)
 {
     const char *s = list->text;
@@ -475,28 +462,24 @@ void conf_quoted(const char *s, struct text *out)
     text_add_char(out, '"', 1);
 }
 
-/* May it stand in YAML and in a word without quotes, for itself? */
-static bool is_plain(const char *s)
-{
-    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/";
-    return s[strspn(s, legal)] == '\0' && strcmp(s, "null") != 0;
-}
-
 static void list_value(const struct conf_row *row, const char *field, struct text *out)
 {
     struct conf_names names;
     struct conf_ints ints;
     bool words = row->type == CONF_NAMES;
+    /* What stands for itself in YAML and in a word without quotes. */
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._/";
     memcpy(words ? (void *)&names : (void *)&ints, field, words ? sizeof names : sizeof ints);
     text_add(out, "[");
     for (int64_t i = 0; i < (words ? names.n : ints.n); i++) {
         text_add(out, "%s", i ? ", " : "");
+        const char *s = words ? conf_name(&names, i) : NULL;
         if (!words)
             text_add(out, "%lld", (long long)ints.v[i]);
-        else if (is_plain(conf_name(&names, i)))
-            text_add(out, "%s", conf_name(&names, i));
+        else if (s[strspn(s, plain)] || strcmp(s, "null") == 0)
+            conf_quoted(s, out);
         else
-            conf_quoted(conf_name(&names, i), out);
+            text_add(out, "%s", s);
     }
     text_add(out, "]");
 }
@@ -516,7 +499,8 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out)
         break;
     case CONF_REAL:
         memcpy(&real, field, sizeof real);
-        conf_real(real, out);
+        shortest(real, word);
+        text_add(out, "%s", word);
         break;
     case CONF_BOOL:
         memcpy(&yes, field, sizeof yes);

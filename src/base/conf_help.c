@@ -40,14 +40,6 @@ void conf_print(const struct conf_table *t, const void *conf, struct text *out)
     }
 }
 
-static void add_bound(const struct conf_row *row, double v, struct text *out)
-{
-    if (row->type == CONF_INT || row->type == CONF_INTS)
-        text_add(out, "%.0f", v);
-    else
-        conf_real(v, out);
-}
-
 static void add_range(const struct conf_row *row, const char *between, struct text *out)
 {
     if (row->type == CONF_BOOL) {
@@ -60,10 +52,10 @@ static void add_range(const struct conf_row *row, const char *between, struct te
         for (const char *s = row->words; *s; s++)
             text_add(out, "%s", *s == '|' ? between : (char[2]){*s, '\0'});
     } else {
-        text_add(out, "%s", row->type == CONF_INTS ? "each " : "");
-        add_bound(row, row->min, out);
-        text_add(out, " to ");
-        add_bound(row, row->max, out);
+        char min[CONF_BOUND], max[CONF_BOUND];
+        conf_bound(row, row->min, min);
+        conf_bound(row, row->max, max);
+        text_add(out, "%s%s to %s", row->type == CONF_INTS ? "each " : "", min, max);
     }
 }
 

@@ -43,7 +43,8 @@ void conf_value(const struct conf_row *row, const void *conf, struct text *out);
 /* In double quotes, as YAML and lists have it. */
 void conf_quoted(const char *s, struct text *out);
 
-/* A double in the fewest digits that read back to it. */
-void conf_real(double v, struct text *out);
+/* A bound of a row of numbers as text. */
+enum { CONF_BOUND = 32 };
+void conf_bound(const struct conf_row *row, double v, char buf[CONF_BOUND]);
 
 #endif

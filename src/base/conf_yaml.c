@@ -49,31 +49,26 @@ static const char *here(struct reader *r)
     return place(r, (int64_t)r->event.start_mark.line + 1);
 }
 
-/* Does line `line` (from 1) begin with a tab, after spaces perhaps? */
-static bool tab_indented(const struct reader *r, int64_t line)
-{
-    int64_t i = 0;
-    for (; i < r->n && line > 1; i++)
-        line -= r->text[i] == '\n';
-    while (i < r->n && r->text[i] == ' ')
-        i++;
-    return i < r->n && r->text[i] == '\t';
-}
-
 /* The parser's own complaint, with the line. Its reader, which decodes UTF-8, counts bytes, all
  * else counts lines. */
 static enum err refuse_syntax(struct reader *r)
 {
     const yaml_parser_t *p = &r->parser;
     bool undecoded = p->error == YAML_READER_ERROR;
-    int64_t line = undecoded ? 1 : (int64_t)p->problem_mark.line + 1;
+    int64_t line = undecoded ? 1 : (int64_t)p->problem_mark.line + 1, i = 0;
     if (p->error == YAML_MEMORY_ERROR)
         FAIL(ERR_MEMORY, "memory: none left to read %s", r->name);
-    for (size_t i = 0; undecoded && i < p->problem_offset && i < (size_t)r->n; i++)
-        line += r->text[i] == '\n';
+    if (undecoded)
+        for (; i < (int64_t)p->problem_offset && i < r->n; i++)
+            line += r->text[i] == '\n';
+    else
+        for (int64_t left = line; i < r->n && left > 1; i++)
+            left -= r->text[i] == '\n';
+    while (i < r->n && r->text[i] == ' ')
+        i++;
+    bool tab = !undecoded && i < r->n && r->text[i] == '\t'; /* the line begins with one */
     FAIL(ERR_CONFIG, "%s: not YAML: %s%s%s", place(r, line), p->problem ? p->problem : "unreadable",
-         undecoded ? "; write plain UTF-8 text" : "",
-         !undecoded && tab_indented(r, line) ? " (a tab); indent with spaces" : "");
+         undecoded ? "; write plain UTF-8 text" : "", tab ? " (a tab); indent with spaces" : "");
 }
 
 /* The next event; what YAML has and configurations do not is refused here, once for all places. */
@@ -167,17 +162,6 @@ static enum err read_list(struct reader *r, const struct conf_row *row)
     return err;
 }
 
-/* The value of a key that there is no more. */
-static enum err read_retired(struct reader *r, const struct conf_retired *was)
-{
-    const char *s;
-    TRY(next(r));
-    if (r->event.type != YAML_SCALAR_EVENT)
-        return conf_pass_over(was, here(r), NULL);
-    TRY(scalar(r, &s));
-    return conf_pass_over(was, here(r), s);
-}
-
 /* key: value, with the event at the key. */
 static enum err read_key(struct reader *r, const char *group)
 {
@@ -191,8 +175,13 @@ static enum err read_key(struct reader *r, const char *group)
     const struct conf_retired *was = conf_retired_find(r->t, key);
     if (!row && !was)
         return conf_unknown(r->t, here(r), key);
-    if (!row)
-        return read_retired(r, was);
+    if (!row) {
+        TRY(next(r));
+        if (r->event.type != YAML_SCALAR_EVENT)
+            return conf_pass_over(was, here(r), NULL);
+        TRY(scalar(r, &s));
+        return conf_pass_over(was, here(r), s);
+    }
     TRY(once(r, row - r->t->row, "key", key));
     r->list = row->type == CONF_NAMES || row->type == CONF_INTS;
     enum err err = next(r);

@@ -60,26 +60,20 @@ static bool is_linked(const char *a, const char *b)
            one.st_ino == two.st_ino;
 }
 
-static int look_and_rename(const char *temp, const char *path)
-{
-    if (!fs_named(path))
-        return fs_sys_rename(temp, path);
-    errno = EEXIST;
-    return -1;
-}
-
 /* The answer to a link may be lost on its way, and the repeated call find its own work (NFS). */
 static int link_and_unlink(const char *temp, const char *path)
 {
     int done = fs_sys_link(temp, path), code = done == 0 ? 0 : errno;
-    if (code == EPERM || code == ENOSYS || code == EOPNOTSUPP || code == EMLINK)
-        return look_and_rename(temp, path);
-    if (code != 0 && !(code == EEXIST && is_linked(temp, path))) {
-        errno = code;
-        return -1;
+    if (code == EPERM || code == ENOSYS || code == EOPNOTSUPP || code == EMLINK) {
+        if (!fs_named(path))
+            return fs_sys_rename(temp, path);
+        code = EEXIST;
+    } else if (code == 0 || (code == EEXIST && is_linked(temp, path))) {
+        (void)fs_sys_unlink(temp);
+        return 0;
     }
-    (void)fs_sys_unlink(temp);
-    return 0;
+    errno = code;
+    return -1;
 }
 
 int fs_place(const char *temp, const char *path, bool fresh)
@@ -365,23 +359,16 @@ static enum err open_log(const char *path, int more, int *fd)
     return ERR_OK;
 }
 
-/* Has the file an unfinished last line, as far as it can be read? */
-static bool is_unfinished(const char *path)
-{
-    char last = '\n';
-    int fd = fs_sys_open(path, O_RDONLY | O_NONBLOCK);
-    int64_t n = fd >= 0 ? fs_sys_end(fd, path) : 0;
-    if (n > 0 && fs_sys_pread(fd, path, &last, 1, n - 1) != 1)
-        last = '\n';
-    if (fd >= 0)
-        (void)fs_sys_close(fd, path);
-    return last != '\n';
-}
-
 enum err fs_log_open(const char *path, int *fd)
 {
+    char last = '\n';
     TRY(open_log(path, 0, fd));
-    if (is_unfinished(path) && fs_append(*fd, path, "\n", 1) != ERR_OK) {
+    int read = fs_sys_open(path, O_RDONLY | O_NONBLOCK); /* is its last line unfinished? */
+    int64_t n = read >= 0 ? fs_sys_end(read, path) : 0;
+    bool unfinished = n > 0 && fs_sys_pread(read, path, &last, 1, n - 1) == 1 && last != '\n';
+    if (read >= 0)
+        (void)fs_sys_close(read, path);
+    if (unfinished && fs_append(*fd, path, "\n", 1) != ERR_OK) {
         (void)fs_sys_close(*fd, path);
         *fd = -1;
         return ERR_STORAGE;

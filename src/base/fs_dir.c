@@ -14,15 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Without slashes at its end. */
-static enum err copy_path(const char *path, char **out)
-{
-    TRY(mem_string(path, out));
-    for (size_t n = strlen(*out); n > 1 && (*out)[n - 1] == '/'; n--)
-        (*out)[n - 1] = '\0';
-    return ERR_OK;
-}
-
 static enum err check_place(const char *path)
 {
     struct stat st;
@@ -90,9 +81,10 @@ enum err fs_dir_create(struct fs_dir *d, const char *path)
 {
     int made;
     *d = (struct fs_dir){.path = NULL};
-    enum err err = copy_path(path, &d->path);
-    if (err == ERR_OK)
-        err = check_place(d->path);
+    TRY(mem_string(path, &d->path));
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) /* no slashes at its end */
+        d->path[n - 1] = '\0';
+    enum err err = check_place(d->path);
     if (err == ERR_OK)
         err = say_left(d);
     if (err == ERR_OK)
@@ -107,25 +99,18 @@ enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
     return fs_join(d->temp.name, name, out);
 }
 
-/* The names that the folder around it has. */
-static enum err sync_parent(const char *path)
-{
-    char *around;
-    TRY(fs_parent(path, &around));
-    enum err err = fs_sync_dir(around);
-    mem_free(around);
-    return err;
-}
-
 enum err fs_dir_commit(struct fs_dir *d)
 {
-    char why[FS_REASON];
+    char why[FS_REASON], *around;
     TRY(fs_sync_dir(d->temp.name));
     if (fs_sys_rename(d->temp.name, d->path) != 0)
         FAIL(ERR_STORAGE, "storage: cannot put the folder %s in place: %s", d->path,
              fs_reason(errno, why));
     fs_temp_drop(&d->temp);
-    return sync_parent(d->path);
+    TRY(fs_parent(d->path, &around));
+    enum err err = fs_sync_dir(around);
+    mem_free(around);
+    return err;
 }
 
 static void remove_files(const char *dir)

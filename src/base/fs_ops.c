@@ -76,27 +76,21 @@ static bool is_call(const struct wish *w, const char *call)
     return w->call_n == (int)strlen(call) && strncmp(w->call, call, (size_t)w->call_n) == 0;
 }
 
-/* The path of a descriptor, or "". */
-static void path_of(int fd, char path[PATH_BYTES])
-{
-    char name[64];
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(name, path, PATH_BYTES - 1);
-    path[n > 0 ? n : 0] = '\0';
-}
-
 static bool is_meant(const struct wish *w, const char *call, const char *path, int fd)
 {
-    char open_path[PATH_BYTES];
+    char name[64], open_path[PATH_BYTES];
     if (w->call_n == 0)
         return true;
     bool halves = is_call(w, "half") || is_call(w, "full");
     if (!is_call(w, call) && !(halves && strcmp(call, "write") == 0))
         return false;
-    if (!path)
-        path_of(fd, open_path);
-    return memmem(path ? path : open_path, strlen(path ? path : open_path), w->part,
-                  (size_t)w->part_n) != NULL;
+    if (!path) {
+        snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+        ssize_t n = readlink(name, open_path, PATH_BYTES - 1);
+        open_path[n > 0 ? n : 0] = '\0';
+        path = open_path;
+    }
+    return memmem(path, strlen(path), w->part, (size_t)w->part_n) != NULL;
 }
 
 /* Has the disk been filled, for calls that take room? */
@@ -138,9 +132,31 @@ static bool must_fail(const char *call, const char *path, int fd, bool *half)
     return w.code != TERM && (halves ? here > w.n : now);
 }
 
-static int system_open(const char *path, int flags, unsigned mode)
+/* A call on a file of that name, or of that descriptor, which a test may want to fail. */
+#define CALL(type, name, params, called, path, fd, call)                    \
+    static type name params                                                 \
+    {                                                                       \
+        return must_fail(called, path, fd, NULL) ? (type)-1 : (type)(call); \
+    }
+
+CALL(int, system_open, (const char *path, int flags, unsigned mode), "open", path, -1,
+     open(path, flags, (mode_t)mode))
+CALL(int, system_fsync, (int fd), "fsync", NULL, fd, fsync(fd))
+CALL(int, system_rename, (const char *from, const char *to), "rename", to, -1, rename(from, to))
+CALL(int, system_link, (const char *from, const char *to), "link", to, -1, link(from, to))
+CALL(int, system_unlink, (const char *path), "unlink", path, -1, unlink(path))
+CALL(int, system_mkdir, (const char *path, unsigned mode), "mkdir", path, -1,
+     mkdir(path, (mode_t)mode))
+CALL(int64_t, system_pread, (int fd, void *p, int64_t n, int64_t at), "pread", NULL, fd,
+     pread(fd, p, (size_t)n, (off_t)at))
+/* Not posix_fallocate, which writes into every block where the file system cannot. */
+CALL(int, system_keep, (int fd, int64_t n), "keep", NULL, fd, fallocate(fd, 0, 0, (off_t)n))
+CALL(int, system_cut, (int fd, int64_t n), "cut", NULL, fd, ftruncate(fd, (off_t)n))
+
+static int system_rename_new(const char *from, const char *to)
 {
-    return must_fail("open", path, -1, NULL) ? -1 : open(path, flags, (mode_t)mode);
+    return must_fail("rename", to, -1, NULL)
+               ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
 }
 
 static int64_t system_write(int fd, const void *p, int64_t n, int64_t at)
@@ -150,11 +166,6 @@ static int64_t system_write(int fd, const void *p, int64_t n, int64_t at)
         return -1;
     size_t bytes = (size_t)(half && n > 1 ? n / 2 : n);
     return at < 0 ? write(fd, p, bytes) : pwrite(fd, p, bytes, (off_t)at);
-}
-
-static int system_fsync(int fd)
-{
-    return must_fail("fsync", NULL, fd, NULL) ? -1 : fsync(fd);
 }
 
 /* A failing close still closes, as the system's does. */
@@ -168,37 +179,6 @@ static int system_close(int fd)
     return -1;
 }
 
-static int system_rename(const char *from, const char *to)
-{
-    return must_fail("rename", to, -1, NULL) ? -1 : rename(from, to);
-}
-
-static int system_rename_new(const char *from, const char *to)
-{
-    return must_fail("rename", to, -1, NULL)
-               ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
-}
-
-static int system_link(const char *from, const char *to)
-{
-    return must_fail("link", to, -1, NULL) ? -1 : link(from, to);
-}
-
-static int system_unlink(const char *path)
-{
-    return must_fail("unlink", path, -1, NULL) ? -1 : unlink(path);
-}
-
-static int system_mkdir(const char *path, unsigned mode)
-{
-    return must_fail("mkdir", path, -1, NULL) ? -1 : mkdir(path, (mode_t)mode);
-}
-
-static int64_t system_pread(int fd, void *p, int64_t n, int64_t at)
-{
-    return must_fail("pread", NULL, fd, NULL) ? -1 : pread(fd, p, (size_t)n, (off_t)at);
-}
-
 /* What the folder's file system gives to everybody; of some it is not known. */
 static int64_t system_space(const char *dir)
 {
@@ -206,17 +186,6 @@ static int64_t system_space(const char *dir)
     if (statvfs(dir, &s) != 0 || s.f_blocks == 0)
         return -1;
     return num_min((int64_t)s.f_bavail, INT64_MAX / (int64_t)s.f_frsize) * (int64_t)s.f_frsize;
-}
-
-/* Not posix_fallocate, which writes into every block where the file system cannot. */
-static int system_keep(int fd, int64_t n)
-{
-    return must_fail("keep", NULL, fd, NULL) ? -1 : fallocate(fd, 0, 0, (off_t)n);
-}
-
-static int system_cut(int fd, int64_t n)
-{
-    return must_fail("cut", NULL, fd, NULL) ? -1 : ftruncate(fd, (off_t)n);
 }
 
 static const struct fs_ops system_ops = {
