@@ -256,16 +256,6 @@ static void read_keys(struct config *c, struct model *a)
     }
 }
 
-static void read_gpt(struct config *c, struct model *a)
-{
-    a->kv_heads = a->heads;
-    a->rope_theta = 10000.0; /* not used by gpt */
-    if (c->err == ERR_OK && a->hidden % a->heads != 0)
-        refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
-               (long long)a->heads);
-    a->head_dim = c->err == ERR_OK ? a->hidden / a->heads : 0;
-}
-
 /* Angles that are not scaled: no other member than these says anything. */
 static void check_rope(struct config *c, const char *name, const cJSON *object)
 {
@@ -310,16 +300,25 @@ static void read_rope(struct config *c, struct model *a)
     a->rope_theta = theta >= 0.0 ? theta : 10000.0;
 }
 
-static void read_llama(struct config *c, struct model *a)
+static void read_heads(struct config *c, struct model *a)
 {
-    read_rope(c, a);
+    bool gpt = a->kind == MODEL_GPT, given = !gpt && get(c, c->root, "head_dim");
+    if (gpt) {
+        a->kv_heads = a->heads;
+        a->rope_theta = 10000.0; /* not used by gpt */
+    } else {
+        read_rope(c, a);
+    }
     if (c->err != ERR_OK)
         return;
-    if (!get(c, c->root, "head_dim") && a->hidden % a->heads != 0)
+    if (given || a->hidden % a->heads == 0)
+        a->head_dim = given ? get_int(c, "head_dim", 1) : a->hidden / a->heads;
+    else if (gpt)
+        refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
+               (long long)a->heads);
+    else
         refuse(c, "has no head_dim and hidden_size %lld, which num_attention_heads %lld does not "
                   "divide", (long long)a->hidden, (long long)a->heads);
-    else
-        a->head_dim = get_int(c, "head_dim", num_max(a->hidden / a->heads, 1));
 }
 
 /* What plait writes of an mlp. */
@@ -419,7 +418,7 @@ static enum err read_root(struct config *c, struct hf_config *out)
     if (a->kind == MODEL_MLP) {
         read_mlp(c, a);
     } else {
-        (a->kind == MODEL_GPT ? read_gpt : read_llama)(c, a);
+        read_heads(c, a);
         cJSON_ArrayForEach(x, get(c, c->root, "layer_types"))
         {
             need_word(c, x, "layer_types", "full_attention"); /* each looks at all before it */

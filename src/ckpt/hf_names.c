@@ -68,32 +68,6 @@ static const struct hf_name llama_names[] = {
     {PART_HEAD, ROLE_HEAD_W, "lm_head.weight"},
 };
 
-static const char *name_of(enum model_kind kind, enum model_part part, enum model_role role)
-{
-    const struct hf_name *t = kind == MODEL_GPT ? gpt_names : llama_names;
-    size_t n = kind == MODEL_GPT ? sizeof gpt_names / sizeof *gpt_names
-                                 : sizeof llama_names / sizeof *llama_names;
-    size_t i = 0;
-    while (i < n && (t[i].part != part || t[i].role != role))
-        i++;
-    ENSURE(i < n); /* model.h lists no other role for this kind */
-    return t[i].name;
-}
-
-/* Rows of c_attn before this role's. */
-static int64_t fused_row(const struct model *a, enum model_role role)
-{
-    int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
-    if (role == ROLE_K_W || role == ROLE_K_B)
-        return q;
-    return role == ROLE_V_W || role == ROLE_V_B ? q + kv : 0;
-}
-
-static bool is_fused(enum model_role role)
-{
-    return role >= ROLE_Q_W && role <= ROLE_V_B;
-}
-
 static bool is_vector(enum model_role role)
 {
     static const bool vector[ROLE_COUNT] = {
@@ -113,18 +87,26 @@ void hf_place(const struct model *a, const struct model_param *p, struct hf_plac
         *out = h;
         return;
     }
-    const char *name = name_of(a->kind, part, role);
-    if (part == PART_ATTN || part == PART_MLP)
-        snprintf(h.tensor, sizeof h.tensor, "%s.%lld.%s",
-                 a->kind == MODEL_GPT ? "transformer.h" : "model.layers", (long long)p->block,
-                 name);
+    bool gpt = a->kind == MODEL_GPT, block = part == PART_ATTN || part == PART_MLP;
+    const struct hf_name *t = gpt ? gpt_names : llama_names;
+    const struct hf_name *end = t + (gpt ? sizeof gpt_names / sizeof *gpt_names
+                                         : sizeof llama_names / sizeof *llama_names);
+    while (t < end && (t->part != part || t->role != role))
+        t++;
+    ENSURE(t < end); /* model.h lists no other role for this kind */
+    if (block)
+        snprintf(h.tensor, sizeof h.tensor, "%s.%" PRId64 ".%s",
+                 gpt ? "transformer.h" : "model.layers", p->block, t->name);
     else
-        snprintf(h.tensor, sizeof h.tensor, "%s", name);
-    if (a->kind == MODEL_GPT && is_fused(role)) {
-        h.out0 = fused_row(a, role);
-        h.shape[0] = (a->heads + 2 * a->kv_heads) * a->head_dim;
+        snprintf(h.tensor, sizeof h.tensor, "%s", t->name);
+    if (gpt && role >= ROLE_Q_W && role <= ROLE_V_B) { /* one tensor of q, k and v */
+        int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
+        h.out0 = role == ROLE_V_W || role == ROLE_V_B ? q + kv : 0;
+        if (role == ROLE_K_W || role == ROLE_K_B)
+            h.out0 = q;
+        h.shape[0] = q + 2 * kv;
     }
-    h.transposed = a->kind == MODEL_GPT && h.nd == 2 && (part == PART_ATTN || part == PART_MLP);
+    h.transposed = gpt && h.nd == 2 && block;
     if (h.transposed) {
         int64_t rows = h.shape[0];
         h.shape[0] = h.shape[1];

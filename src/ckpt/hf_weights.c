@@ -17,7 +17,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { INDEX_MAX = 1 << 28, INDEX_DEPTH = 8, SHARDS_MAX = 10000, NAME_MAX_BYTES = 128 };
+enum { INDEX_MAX = 1 << 28, INDEX_DEPTH = 8, METADATA_MAX = 1 << 16 /* bytes */ };
+enum { SHARDS_MAX = 10000, NAME_MAX_BYTES = 128 };
 static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
 
 /* One member of weight_map. */
@@ -64,16 +65,6 @@ static enum err read_map(const struct index *x, struct ckpt_json_text map, struc
     return ERR_OK;
 }
 
-static enum err read_metadata(struct index *x, struct ckpt_json_text value)
-{
-    enum { TREE_MAX = 1 << 16 };
-    cJSON *v = value.n < TREE_MAX ? ckpt_json_parse(value) : NULL;
-    const cJSON *total = cJSON_GetObjectItemCaseSensitive(v, "total_size");
-    bool good = v && cJSON_IsObject(v) && (!total || ckpt_json_int(total, &x->total));
-    cJSON_Delete(v);
-    return good ? ERR_OK : bad(x, "has a metadata whose total_size is no count of bytes");
-}
-
 static enum err read_index(struct index *x, const struct fs_map *m)
 {
     struct ckpt_json_text all, key, value, map = {0};
@@ -88,10 +79,16 @@ static enum err read_index(struct index *x, const struct fs_map *m)
             return bad(x, "has weight_map twice");
         if (ckpt_json_is(key, "weight_map"))
             map = value;
-        else if (ckpt_json_is(key, "metadata") && metadata++)
+        if (ckpt_json_is(key, "metadata") && metadata++)
             return bad(x, "has metadata twice");
-        else if (ckpt_json_is(key, "metadata"))
-            TRY(read_metadata(x, value));
+        if (ckpt_json_is(key, "metadata")) {
+            cJSON *v = value.n < METADATA_MAX ? ckpt_json_parse(value) : NULL;
+            const cJSON *total = cJSON_GetObjectItemCaseSensitive(v, "total_size");
+            bool good = v && cJSON_IsObject(v) && (!total || ckpt_json_int(total, &x->total));
+            cJSON_Delete(v);
+            if (!good)
+                return bad(x, "has a metadata whose total_size is no count of bytes");
+        }
     }
     if (step == CKPT_JSON_BAD)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is damaged or no index of weights, "
@@ -193,14 +190,6 @@ out_map:
 
 /* ---- the folder ---- */
 
-static enum err open_single(struct hf_weights *w, const char *path)
-{
-    TRY(mem_new(1, sizeof *w->file, "the weights", &w->file));
-    TRY(safet_open(w->file, path));
-    w->files = 1;
-    return ERR_OK;
-}
-
 bool hf_weights_exist(const char *dir)
 {
     bool there = false;
@@ -226,7 +215,12 @@ enum err hf_weights_open(struct hf_weights *w, const char *dir)
                       "ckpt: %s has both %s and %s; keep those that belong to the model", dir,
                       single, index_name);
     else if (err == ERR_OK)
-        err = fs_named(many) ? open_index(&made, dir, many) : open_single(&made, one);
+        err = fs_named(many) ? open_index(&made, dir, many)
+                             : mem_new(1, sizeof *made.file, "the weights", &made.file);
+    if (err == ERR_OK && made.files == 0) {
+        err = safet_open(made.file, one);
+        made.files = err == ERR_OK;
+    }
     mem_free(one);
     mem_free(many);
     if (err != ERR_OK)

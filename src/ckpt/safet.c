@@ -81,32 +81,60 @@ static enum err read_type(const struct safet_file *f, const cJSON *v, struct saf
             e->type = (enum safet_type)i;
             return ERR_OK;
         }
-    FAIL(ERR_CHECKPOINT,
-         "ckpt: tensor %s of %s has dtype %.16s, which plait does not know; "
-         "convert it to F32, F16 or BF16",
-         e->name, f->path, v->valuestring);
+    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has dtype %.16s, which plait does not know; "
+                         "convert it to F32, F16 or BF16", e->name, f->path, v->valuestring);
 }
 
-static enum err read_shape(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+/* Integers are written in digits only, without a zero in front. cJSON would also take 2.4e1 and 024
+ * for 24, which other readers refuse. */
+static bool plain_integers(struct ckpt_json_text t)
 {
-    const cJSON *x;
-    if (!cJSON_IsArray(v))
-        return bad_entry(f, e, "its shape is no list");
+    static const char digits[] = "0123456789";
+    bool quoted = false, number = false; /* number: the one before is a digit */
+    for (int64_t i = 0; i < t.n; i++) {
+        char c = t.s[i];
+        quoted ^= c == '"';
+        bool zero = !quoted && c == '0' && !number && i + 1 < t.n && strchr(digits, t.s[i + 1]);
+        if (zero || (!quoted && strchr("+-.eE", c)))
+            return false;
+        number = strchr(digits, c) != NULL;
+    }
+    return true;
+}
+
+/* The three fields of an entry, each once and no other. */
+static enum err read_fields(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
+{
+    static const char *const key[3] = {"dtype", "shape", "data_offsets"};
+    const cJSON *field[3] = {NULL}, *x;
+    if (!cJSON_IsObject(v))
+        return bad_entry(f, e, "its value is no object");
     cJSON_ArrayForEach(x, v)
+    {
+        int i = 0;
+        while (i < 3 && strcmp(x->string, key[i]) != 0)
+            i++;
+        if (i == 3)
+            return bad_entry(f, e, "it has a field that is none of dtype, shape, data_offsets");
+        if (field[i])
+            return bad_entry(f, e, "it has a field twice");
+        field[i] = x;
+    }
+    if (!field[0] || !field[1] || !field[2])
+        return bad_entry(f, e, "it lacks one of dtype, shape, data_offsets");
+    TRY(read_type(f, field[0], e));
+    if (!cJSON_IsArray(field[1]))
+        return bad_entry(f, e, "its shape is no list");
+    cJSON_ArrayForEach(x, field[1])
     {
         if (e->nd == 4)
             return bad_entry(f, e, "its shape has more than 4 extents");
         if (!ckpt_json_int(x, &e->shape[e->nd++]))
             return bad_entry(f, e, "an extent is no whole number from 0 to 2^53 - 1");
     }
-    return ERR_OK;
-}
-
-static enum err read_offsets(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
-{
-    if (!cJSON_IsArray(v) || cJSON_GetArraySize(v) != 2 ||
-        !ckpt_json_int(cJSON_GetArrayItem(v, 0), &e->begin) ||
-        !ckpt_json_int(cJSON_GetArrayItem(v, 1), &e->end))
+    if (!cJSON_IsArray(field[2]) || cJSON_GetArraySize(field[2]) != 2 ||
+        !ckpt_json_int(cJSON_GetArrayItem(field[2], 0), &e->begin) ||
+        !ckpt_json_int(cJSON_GetArrayItem(field[2], 1), &e->end))
         return bad_entry(f, e, "its data_offsets are not two whole numbers from 0 to 2^53 - 1");
     return ERR_OK;
 }
@@ -134,56 +162,6 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
     return ERR_OK;
 }
 
-static bool is_digit(char c)
-{
-    return c >= '0' && c <= '9';
-}
-
-/* Integers are written in digits only, without a zero in front. cJSON would also take 2.4e1 and 024
- * for 24, which other readers refuse. */
-static bool plain_integers(struct ckpt_json_text t)
-{
-    bool quoted = false;
-    for (int64_t i = 0; i < t.n; i++) {
-        char c = t.s[i];
-        if (c == '"')
-            quoted = !quoted;
-        if (quoted)
-            continue;
-        bool starts = c == '0' && (i == 0 || !is_digit(t.s[i - 1]));
-        if (strchr("+-.eE", c) || (starts && i + 1 < t.n && is_digit(t.s[i + 1])))
-            return false;
-    }
-    return true;
-}
-
-/* The three fields of an entry, each once and no other. */
-static enum err read_fields(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
-{
-    static const char *const key[3] = {"dtype", "shape", "data_offsets"};
-    const cJSON *field[3] = {NULL}, *x;
-    if (!cJSON_IsObject(v))
-        return bad_entry(f, e, "its value is no object");
-    cJSON_ArrayForEach(x, v)
-    {
-        int i = 0;
-        while (i < 3 && strcmp(x->string, key[i]) != 0)
-            i++;
-        if (i == 3 || field[i])
-            return bad_entry(f, e,
-                             i == 3 ? "it has a field that is none of dtype, shape, "
-                                      "data_offsets"
-                                    : "it has a field twice");
-        field[i] = x;
-    }
-    if (!field[0] || !field[1] || !field[2])
-        return bad_entry(f, e, "it lacks one of dtype, shape, data_offsets");
-    TRY(read_type(f, field[0], e));
-    TRY(read_shape(f, field[1], e));
-    TRY(read_offsets(f, field[2], e));
-    return check_extent(f, e);
-}
-
 static enum err read_entry(const struct safet_file *f, struct ckpt_json_text value,
                            struct safet_entry *e)
 {
@@ -197,7 +175,7 @@ static enum err read_entry(const struct safet_file *f, struct ckpt_json_text val
         return bad_entry(f, e, "its entry is no JSON");
     enum err err = read_fields(f, v, e);
     cJSON_Delete(v);
-    return err;
+    return err == ERR_OK ? check_extent(f, e) : err;
 }
 
 /* {"key": "text", ...} at byte `at` of the file; what it says does not matter here. */

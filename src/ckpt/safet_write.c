@@ -102,43 +102,34 @@ static enum err make_header(const struct safet_entry *e, int n, const char *cons
     return text_done(&t, out);
 }
 
-/* The header, into the file that is open. */
-static enum err write_header(struct safet_writer *w, struct safet_entry *e, int n,
-                             const char *const *notes)
-{
-    int64_t bytes = 0;
-    char *header;
-    uint8_t length[8];
-    enum err err = ERR_OK;
-    if (n < 0 || n > SAFET_TENSORS_MAX)
-        FAIL(ERR_INTERNAL, "ckpt: %d tensors are asked for, a file takes 0 to %d", n,
-             SAFET_TENSORS_MAX);
-    TRY(check_names(e, n));
-    TRY(place(e, n, &w->total));
-    TRY(make_header(e, n, notes, &header, &bytes));
-    for (int i = 0; i < 8; i++)
-        length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
-    if (bytes > SAFET_HEADER_MAX)
-        err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "ckpt: %d tensors make a header of %lld "
-                      "bytes, the format's limit is %d; write several files", n, (long long)bytes,
-                      SAFET_HEADER_MAX);
-    if (err == ERR_OK)
-        err = fs_write(&w->file, length, sizeof length);
-    if (err == ERR_OK)
-        err = fs_write(&w->file, header, bytes);
-    w->front = (int64_t)sizeof length + bytes;
-    w->header_hash = XXH3_64bits(header, (size_t)bytes);
-    mem_free(header);
-    return err;
-}
-
 static enum err create(struct safet_writer *w,
                        enum err (*begin)(struct fs_file *f, const char *path), const char *path,
                        struct safet_entry *e, int n, const char *const *notes)
 {
-    *w = (struct safet_writer){.file.fd = -1}; /* so that safet_abandon has nothing to do */
+    *w = (struct safet_writer){.file.fd = -1};
+    int64_t bytes = 0;
+    char *header = NULL;
+    uint8_t length[8];
+    enum err err;
+    if (n < 0 || n > SAFET_TENSORS_MAX)
+        FAIL(ERR_INTERNAL, "ckpt: %d tensors are asked for, a file takes 0 to %d", n,
+             SAFET_TENSORS_MAX);
     TRY(begin(&w->file, path));
-    enum err err = write_header(w, e, n, notes);
+    TRY_OR(out, check_names(e, n));
+    TRY_OR(out, place(e, n, &w->total));
+    TRY_OR(out, make_header(e, n, notes, &header, &bytes));
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)bytes >> (8 * i));
+    if (bytes > SAFET_HEADER_MAX)
+        TRY_OR(out, err_set(ERR_INTERNAL, __FILE__, __LINE__,
+                            "ckpt: %d tensors make a header of %lld bytes, the format's limit is "
+                            "%d; write several files", n, (long long)bytes, SAFET_HEADER_MAX));
+    TRY_OR(out, fs_write(&w->file, length, sizeof length));
+    TRY_OR(out, fs_write(&w->file, header, bytes));
+    w->front = (int64_t)sizeof length + bytes;
+    w->header_hash = XXH3_64bits(header, (size_t)bytes);
+out:
+    mem_free(header);
     if (err != ERR_OK)
         safet_abandon(w);
     return err;

@@ -237,12 +237,6 @@ static enum err take_text(struct ckpt_json_text t, const char **out, bool *good)
     return ERR_OK;
 }
 
-static bool take_flag(struct ckpt_json_text t, bool *out)
-{
-    *out = t.n == 4 && memcmp(t.s, "true", 4) == 0;
-    return *out || (t.n == 5 && memcmp(t.s, "false", 5) == 0);
-}
-
 /* "512,1024,10", from 2 to MODEL_WIDTHS of them. */
 static bool take_widths(struct ckpt_json_text t, int64_t *out)
 {
@@ -258,11 +252,9 @@ static bool take_widths(struct ckpt_json_text t, int64_t *out)
     return *end == '\0' && n >= 2;
 }
 
-/* What only looks like text: "null" for a loss that there is none of. */
-static bool take_maybe(struct ckpt_json_text t, double *out)
+static bool is(struct ckpt_json_text t, const char *word)
 {
-    *out = NAN;
-    return (t.n == 4 && memcmp(t.s, "null", 4) == 0) || take_real(t, -INFINITY, out);
+    return t.n == (int64_t)strlen(word) && memcmp(t.s, word, (size_t)t.n) == 0;
 }
 
 static enum err take_value(const struct field *f, struct ckpt_json_text t, void *p, bool *good)
@@ -279,10 +271,16 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
     case WIDE: *good = take_digits(t, p); break;
     case HASH: *good = state_take_hash(t, p); break;
     case REAL: *good = take_real(t, 0, p); break;
-    case MAYBE: *good = take_maybe(t, p); break;
+    case MAYBE: /* null for a loss that there is none of */
+        *(double *)p = NAN;
+        *good = is(t, "null") || take_real(t, -INFINITY, p);
+        break;
     case WORD: *good = ckpt_json_word(t, p, f->most); break;
     case TEXT: return take_text(t, p, good);
-    case FLAG: *good = take_flag(t, p); break;
+    case FLAG:
+        *(bool *)p = is(t, "true");
+        *good = is(t, "true") || is(t, "false");
+        break;
     case TYPE:
         *good = take_one(t, type_word, 2, &choice);
         *(enum safet_type *)p = (enum safet_type)choice;

@@ -97,19 +97,6 @@ out:
 
 /* ---- opening ---- */
 
-/* It is in the folder itself, regular, and of the size that the index says. */
-static enum err check_file(const struct state_index *x, const struct state_file *f)
-{
-    struct fs_map m;
-    TRY(fs_map_open_in(&m, x->dir, f->name, ERR_CHECKPOINT));
-    int64_t size = m.size;
-    fs_map_close(&m);
-    if (size != f->bytes)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %" PRId64 " bytes, it has %" PRId64 "; it "
-                             "is cut or of another save", x->path, f->name, f->bytes, size);
-    return ERR_OK;
-}
-
 static enum err open_index(struct state_index *x, const char *dir)
 {
     struct fs_map m;
@@ -124,9 +111,18 @@ static enum err open_index(struct state_index *x, const char *dir)
     TRY_OR(out_map, state_index_parse(x, &m));
 out_map:
     fs_map_close(&m);
-    for (int i = 0; err == ERR_OK && i < x->inner->files; i++)
-        err = check_file(x, &x->inner->file[i]);
-    return err;
+    TRY(err);
+    for (int i = 0; i < x->inner->files; i++) { /* regular, in the folder itself, of their size */
+        const struct state_file *f = &x->inner->file[i];
+        TRY(fs_map_open_in(&m, dir, f->name, ERR_CHECKPOINT));
+        int64_t size = m.size;
+        fs_map_close(&m);
+        if (size != f->bytes)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %" PRId64 " bytes, it has %" PRId64
+                                 "; it is cut or of another save", x->path, f->name, f->bytes,
+                 size);
+    }
+    return ERR_OK;
 }
 
 enum err state_index_open(struct state_index *x, const char *dir)
@@ -174,44 +170,39 @@ uint64_t state_index_digest(const struct state_index *x)
 
 /* ---- a loss that comes later ---- */
 
-/* The text, with other scalars: tensors and shards stay, in whatever order they stood. */
-static enum err change_head(const struct state_index *x, const struct state_head *head,
-                            const struct fs_map *m, struct text *t)
-{
-    struct ckpt_json_text v[STATE_MEMBERS];
-    TRY(state_index_split(x, m, v));
-    const struct ckpt_json_text *tensors = &v[STATE_IN_TENSORS], *shards = &v[STATE_IN_SHARDS];
-    text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
-    state_head_add(head, t);
-    text_add(t, ",\n\"tensors\":%.*s,\n\"shards\":%.*s", (int)tensors->n, tensors->s,
-             (int)shards->n, shards->s);
-    state_seal(t);
-    return t->err;
-}
-
-static enum err put_loss(const struct state_index *x, double loss)
+/* The text with another loss: tensors and shards stay, in whatever order they stood. */
+static enum err put_loss(const struct state_index *x, const struct fs_map *m, double loss,
+                         struct text *t)
 {
     const struct state_save save = {.dir = x->dir, .step = x->head.step};
     struct state_head head = x->head;
-    struct fs_map m;
-    struct text t = {0};
+    struct ckpt_json_text v[STATE_MEMBERS];
+    const struct ckpt_json_text *tensors = &v[STATE_IN_TENSORS], *shards = &v[STATE_IN_SHARDS];
+    TRY(state_index_split(x, m, v));
     head.valid_loss = loss;
-    TRY(fs_map_open_in(&m, x->dir, STATE_INDEX, ERR_CHECKPOINT));
-    enum err err = change_head(x, &head, &m, &t);
-    if (err == ERR_OK)
-        err = try_text(&save, &t, x->path);
-    if (err == ERR_OK)
-        err = fs_put(x->path, t.s, t.len);
-    fs_map_close(&m);
-    text_free(&t);
-    return err;
+    text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
+    state_head_add(&head, t);
+    text_add(t, ",\n\"tensors\":%.*s,\n\"shards\":%.*s", (int)tensors->n, tensors->s,
+             (int)shards->n, shards->s);
+    state_seal(t);
+    TRY(t->err);
+    TRY(try_text(&save, t, x->path));
+    return fs_put(x->path, t->s, t->len);
 }
 
 enum err state_index_validated(const char *dir, double loss)
 {
     struct state_index x;
+    struct fs_map m = {0};
+    struct text t = {0};
     TRY(state_index_open(&x, dir));
-    enum err err = isnan(x.head.valid_loss) ? put_loss(&x, loss) : ERR_OK;
+    enum err err = ERR_OK;
+    if (isnan(x.head.valid_loss))
+        err = fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT);
+    if (m.data)
+        err = put_loss(&x, &m, loss, &t);
+    fs_map_close(&m);
+    text_free(&t);
     state_index_close(&x);
     return err;
 }

@@ -156,13 +156,11 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
                            struct state_piece *p)
 {
     struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
-    struct ckpt_json_text v[5], none;
+    struct ckpt_json_text v[6];
     char name[128], kind[16];
-    for (int i = 0; i < 5; i++)
-        if (ckpt_json_item(&w, &v[i]) != CKPT_JSON_MEMBER)
+    for (int i = 0; i < 6; i++)
+        if (ckpt_json_item(&w, &v[i]) != (i < 5 ? CKPT_JSON_MEMBER : CKPT_JSON_END))
             return bad(x, "a chunk that is no list of 5");
-    if (ckpt_json_item(&w, &none) != CKPT_JSON_END)
-        return bad(x, "a chunk that is no list of 5");
     if (!ckpt_json_word(v[0], name, sizeof name))
         return bad(x, "a chunk whose tensor is not 1 to 127 bytes of text");
     const struct safet_entry *tensor = safet_find(x->tensor, x->tensors, name);
@@ -339,24 +337,6 @@ static int by_group(const void *pa, const void *pb)
     return (a->box.at[i] > b->box.at[i]) - (a->box.at[i] < b->box.at[i]);
 }
 
-/* Where each group begins and how far down its pieces reach; the pieces of each file. */
-static void sort_pieces(struct state_reading *r, int groups)
-{
-    int g = 0;
-    qsort(r->piece, (size_t)r->pieces, sizeof *r->piece, by_group);
-    for (int i = 0; i < r->pieces; i++) {
-        struct state_piece *p = &r->piece[i];
-        while (g <= p->group)
-            r->group[g++] = i;
-        int64_t end = p->box.at[0] + p->box.n[0];
-        p->reach = i > r->group[p->group] ? num_max(end, p[-1].reach) : end;
-        struct state_file *f = &r->file[p->file];
-        r->of_file[f->first + f->n++] = i;
-    }
-    while (g <= groups)
-        r->group[g++] = r->pieces;
-}
-
 /* box: [pieces of the largest group], corner: four times as many. */
 static enum err check_group(const struct state_index *x, int g, struct state_box *box,
                             struct state_corner *corner)
@@ -386,36 +366,41 @@ static enum err check_group(const struct state_index *x, int g, struct state_box
     return ERR_OK;
 }
 
-static enum err check_tiling(const struct state_index *x)
-{
-    const struct state_reading *r = x->inner;
-    struct state_box *box;
-    struct state_corner *corner;
-    int most = 1, groups = x->tensors * STATE_KINDS;
-    enum err err;
-    for (int g = 0; g < groups; g++)
-        most = (int)num_max(most, r->group[g + 1] - r->group[g]);
-    TRY(mem_new(most, sizeof *box, "the chunks of a tensor", &box));
-    TRY_OR(out_box, mem_new(4 * (int64_t)most, sizeof *corner, "the corners of chunks", &corner));
-    for (int g = 0; g < groups && err == ERR_OK; g++)
-        err = check_group(x, g, box, corner);
-    mem_free(corner);
-out_box:
-    mem_free(box);
-    return err;
-}
-
+/* Sorted: where each group begins and how far down its pieces reach, and the pieces of each file.
+ * Then each group has to tile its tensor. */
 static enum err order(struct state_index *x)
 {
     struct state_reading *r = x->inner;
-    int groups = x->tensors * STATE_KINDS;
+    int groups = x->tensors * STATE_KINDS, most = 1, g = 0;
+    struct state_box *box = NULL;
+    struct state_corner *corner = NULL;
+    enum err err;
     TRY(mem_new(groups + 1, sizeof *r->group, "the chunks by tensor", &r->group));
     TRY(mem_new(r->pieces, sizeof *r->of_file, "the chunks by file", &r->of_file));
     TRY(mem_new(r->pieces, sizeof *r->proved, "the chunks that were read", &r->proved));
     for (int i = 0; i < r->files; i++)
         r->file[i].n = 0; /* counted again */
-    sort_pieces(r, groups);
-    return check_tiling(x);
+    qsort(r->piece, (size_t)r->pieces, sizeof *r->piece, by_group);
+    for (int i = 0; i < r->pieces; i++) {
+        struct state_piece *p = &r->piece[i];
+        while (g <= p->group)
+            r->group[g++] = i;
+        int64_t end = p->box.at[0] + p->box.n[0];
+        p->reach = i > r->group[p->group] ? num_max(end, p[-1].reach) : end;
+        struct state_file *f = &r->file[p->file];
+        r->of_file[f->first + f->n++] = i;
+        most = (int)num_max(most, i + 1 - r->group[p->group]);
+    }
+    while (g <= groups)
+        r->group[g++] = r->pieces;
+    TRY_OR(out, mem_new(most, sizeof *box, "the chunks of a tensor", &box));
+    TRY_OR(out, mem_new(4 * (int64_t)most, sizeof *corner, "the corners of chunks", &corner));
+    for (g = 0; g < groups; g++)
+        TRY_OR(out, check_group(x, g, box, corner));
+out:
+    mem_free(corner);
+    mem_free(box);
+    return err;
 }
 
 enum err state_index_parse(struct state_index *x, const struct fs_map *m)

@@ -37,18 +37,6 @@ static int by_step(const void *pa, const void *pb)
     return (a->step < b->step) - (a->step > b->step);
 }
 
-/* A folder, and no link: what that leads to is not the run's to remove. whole: with an index. */
-static enum err is_folder(const char *dir, const char *name, bool *is, bool *whole)
-{
-    struct stat st;
-    char *path;
-    TRY(fs_join(dir, name, &path));
-    *is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    *whole = *is && state_exists(path);
-    mem_free(path);
-    return ERR_OK;
-}
-
 bool state_exists(const char *dir)
 {
     struct stat st;
@@ -65,17 +53,20 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
     int room = 0;
     for (const char *name; (name = fs_folder_next(d));) {
         struct state_found found;
-        bool folder = false;
+        struct stat st;
+        char *path;
         if (!step_of(name, &found.step))
             continue;
-        TRY(is_folder(d->path, name, &folder, &found.whole));
-        if (!folder)
-            continue;
-        if (*n == room) {
+        TRY(fs_join(d->path, name, &path));
+        bool is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode); /* no link: not the run's */
+        found.whole = is && state_exists(path);
+        mem_free(path);
+        if (is && *n == room) {
             TRY(mem_grow(room, 2 * room + 16, sizeof **out, "the checkpoints of a run", out));
             room = 2 * room + 16;
         }
-        (*out)[(*n)++] = found;
+        if (is)
+            (*out)[(*n)++] = found;
     }
     return ERR_OK;
 }
@@ -168,14 +159,6 @@ static bool is_ours(const char *name)
     return *end == '\0' || strncmp(end, ".tmp.", 5) == 0;
 }
 
-static enum err remove_all(struct fs_folder *d)
-{
-    for (const char *name; (name = fs_folder_next(d));)
-        if (is_ours(name))
-            TRY(remove_file(d->path, name));
-    return ERR_OK;
-}
-
 static enum err remove_checkpoint(const char *dir)
 {
     char why[FS_REASON];
@@ -186,7 +169,10 @@ static enum err remove_checkpoint(const char *dir)
     struct fs_folder d;
     if (!fs_folder_open(&d, dir))
         FAIL(ERR_STORAGE, "storage: cannot read %s: %s", dir, fs_reason(errno, why));
-    enum err err = remove_all(&d);
+    enum err err = ERR_OK;
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));)
+        if (is_ours(name))
+            err = remove_file(dir, name);
     fs_folder_close(&d);
     if (err == ERR_OK && fs_sys_rmdir(dir) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
         errno != EEXIST)

@@ -19,23 +19,6 @@ enum { STRIP = 256 << 10, /* bytes that are hashed and then copied: they stay in
 
 /* ---- shards ---- */
 
-/* Of the step and the run that the index is of? */
-static enum err check_notes(const struct state_index *x, const struct safet_file *f)
-{
-    static const char *const key[3] = {"plait", "step", "run"};
-    char step[24], got[SAFET_NOTE];
-    const char *want[3] = {STATE_FORMAT, step, x->head.run};
-    snprintf(step, sizeof step, "%" PRId64, x->head.step);
-    for (int i = 0; i < 3; i++) {
-        TRY(safet_note(f, key[i], got));
-        if (strcmp(got, want[i]) != 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s is of %s \"%s\", where %s is of \"%s\"; it is "
-                                 "damaged or of another save", f->path, key[i], got, x->path,
-                 want[i]);
-    }
-    return ERR_OK;
-}
-
 static enum err check_entry(const struct state_index *x, const struct safet_file *f,
                             const struct state_piece *p, const struct safet_entry **out)
 {
@@ -56,12 +39,23 @@ static enum err check_entry(const struct state_index *x, const struct safet_file
     return ERR_OK;
 }
 
+/* It is of the step and the run that the index is of, and has its chunks. */
 static enum err check_shard(const struct state_index *x, struct state_file *f,
                             const struct safet_file *map)
 {
+    static const char *const key[3] = {"plait", "step", "run"};
     struct state_reading *r = x->inner;
     uint64_t header = XXH3_64bits(map->header, (size_t)map->header_bytes);
-    TRY(check_notes(x, map));
+    char step[24], got[SAFET_NOTE];
+    const char *want[3] = {STATE_FORMAT, step, x->head.run};
+    snprintf(step, sizeof step, "%" PRId64, x->head.step);
+    for (int i = 0; i < 3; i++) {
+        TRY(safet_note(map, key[i], got));
+        if (strcmp(got, want[i]) != 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s is of %s \"%s\", where %s is of \"%s\"; it is "
+                                 "damaged or of another save", map->path, key[i], got, x->path,
+                 want[i]);
+    }
     if (map->n != f->n)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %d chunks, %s says %d; it is damaged or of another save",
              map->path, map->n, x->path, f->n);

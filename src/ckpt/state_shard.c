@@ -38,47 +38,33 @@ static enum err make_entries(const struct state_shard *s, struct safet_entry *e)
     return ERR_OK;
 }
 
-static enum err open_file(struct state_shard *s, const struct state_save *save,
-                          struct safet_entry *e)
-{
-    char step[24], *path;
-    const char *notes[] = {"plait", STATE_FORMAT, "step", step, "run", save->run, NULL};
-    snprintf(step, sizeof step, "%" PRId64, save->step);
-    TRY(make_entries(s, e));
-    TRY(fs_join(save->dir, s->name, &path));
-    enum err err = safet_create(&s->file, path, e, s->n, notes);
-    mem_free(path);
-    return err;
-}
-
-static enum err create(struct state_shard *s, const struct state_save *save,
-                       const struct state_chunk *chunk)
-{
-    struct safet_entry *e;
-    TRY(mem_new(s->n, sizeof *s->chunk, "the chunks of a shard", &s->chunk));
-    if (s->n > 0)
-        memcpy(s->chunk, chunk, (size_t)s->n * sizeof *chunk);
-    TRY(mem_new(s->n, sizeof *e, "the entries of a shard", &e));
-    enum err err = open_file(s, save, e);
-    mem_free(e);
-    return err;
-}
-
 enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
                             const struct state_chunk *chunk, int n)
 {
     enum dtype held = save->type == SAFET_F64 ? DT_F64 : DT_F32;
+    char step[24], *path = NULL;
+    const char *notes[] = {"plait", STATE_FORMAT, "step", step, "run", save->run, NULL};
+    struct safet_entry *e = NULL;
+    enum err err;
     *s = (struct state_shard){.type = save->type, .n = n,
                               .most = save->most > 0 ? save->most : dtype_most(held)};
     ENSURE(n >= 0 && strlen(name) < STATE_FILE && save->type <= SAFET_F32);
     memcpy(s->name, name, strlen(name) + 1);
-    enum err err = create(s, save, chunk);
-    if (err == ERR_OK) {
-        s->header = s->file.header_hash;
-        s->bytes = s->file.front + s->file.total;
-    } else {
+    snprintf(step, sizeof step, "%" PRId64, save->step);
+    TRY_OR(out, mem_new(n, sizeof *s->chunk, "the chunks of a shard", &s->chunk));
+    if (n > 0)
+        memcpy(s->chunk, chunk, (size_t)n * sizeof *chunk);
+    TRY_OR(out, mem_new(n, sizeof *e, "the entries of a shard", &e));
+    TRY_OR(out, make_entries(s, e));
+    TRY_OR(out, fs_join(save->dir, name, &path));
+    TRY_OR(out, safet_create(&s->file, path, e, n, notes));
+    s->header = s->file.header_hash;
+    s->bytes = s->file.front + s->file.total;
+out:
+    mem_free(e);
+    mem_free(path);
+    if (err != ERR_OK)
         state_shard_close(s);
-    }
     return err;
 }
 
@@ -135,46 +121,27 @@ static int64_t strip_bytes(const struct filling *f, int i)
 
 /* ---- a chunk ---- */
 
-/* A strip of a turned chunk, in the file's order, behind what is gathered. */
-static const uint8_t *turn(struct worker *w, int i, int64_t at, int64_t bytes)
-{
-    const struct filling *f = w->of;
-    const struct state_box *b = &f->s->chunk[i].box;
-    int64_t width = row_bytes(f, i), n[2] = {bytes / width, b->n[1]};
-    struct state_span to = {w->strip + w->used, f->s->type, {n[1], 1}};
-    struct state_span from = {(uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1], f->s->type,
-                              {1, b->n[0]}};
-    state_copy(&to, &from, n);
-    return to.p;
-}
-
-/* "exp_avg.transformer.wte.weight is inf at [3, 7]": element `at` of a chunk. */
-static enum err say_lost(const struct state_chunk *c, int64_t at, double value)
-{
-    int64_t row = c->box.at[0] + at / c->box.n[1], col = c->box.at[1] + at % c->box.n[1];
-    char place[64];
-    snprintf(place, sizeof place, "[%" PRId64, row);
-    if (c->nd == 2)
-        snprintf(place, sizeof place, "[%" PRId64 ", %" PRId64, row, col);
-    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
-         c->kind ? "." : "", c->tensor, num_unsigned_nan(value), place,
-         isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
-}
-
 /* Bytes of chunk i from `at` on, in the file's order: are the numbers finite? */
 static enum err look(const struct filling *f, int i, int64_t at, const void *p, int64_t bytes)
 {
     const struct state_shard *s = f->s;
+    const struct state_chunk *c = &s->chunk[i];
     bool wide = s->type == SAFET_F64;
     int64_t size = safet_type_size(s->type), n = bytes / size;
     double most = dtype_most(wide ? DT_F64 : DT_F32);
-    if (s->chunk[i].kind == STATE_WEIGHT)
+    char place[64];
+    if (c->kind == STATE_WEIGHT)
         most = s->most;
     int64_t good = wide ? num_within_f64(p, n, most) : num_within_f32(p, n, (float)most);
-    return good == n ? ERR_OK
-                     : say_lost(&s->chunk[i], at / size + good,
-                                wide ? ((const double *)p)[good]
-                                     : (double)((const float *)p)[good]);
+    if (good == n)
+        return ERR_OK;
+    double value = wide ? ((const double *)p)[good] : (double)((const float *)p)[good];
+    int64_t lost = at / size + good, row = c->box.at[0] + lost / c->box.n[1];
+    snprintf(place, sizeof place, c->nd == 2 ? "[%" PRId64 ", %" PRId64 : "[%" PRId64, row,
+             c->box.at[1] + lost % c->box.n[1]);
+    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
+         c->kind ? "." : "", c->tensor, num_unsigned_nan(value), place,
+         isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
 }
 
 static enum err write_out(struct worker *w, const uint8_t *p, int64_t bytes)
@@ -190,8 +157,15 @@ static enum err put_strip(struct worker *w, int i, int64_t at, int64_t bytes, XX
     const struct filling *f = w->of;
     if (f->given_up && atomic_load(f->given_up))
         FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
-    const uint8_t *p = is_turned(f, i) ? turn(w, i, at, bytes)
-                                       : (const uint8_t *)f->from[i].p + at;
+    const struct state_box *b = &f->s->chunk[i].box;
+    const uint8_t *p = (const uint8_t *)f->from[i].p + at;
+    if (is_turned(f, i)) { /* in the file's order, behind what is gathered */
+        int64_t n[2] = {bytes / row_bytes(f, i), b->n[1]};
+        uint8_t *from = (uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1];
+        p = w->strip + w->used;
+        state_copy(&(struct state_span){w->strip + w->used, f->s->type, {n[1], 1}},
+                   &(struct state_span){from, f->s->type, {1, b->n[0]}}, n);
+    }
     XXH3_64bits_update(hash, p, (size_t)bytes);
     TRY(look(f, i, at, p, bytes));
     if (w->end - w->first == 1)
@@ -200,26 +174,6 @@ static enum err put_strip(struct worker *w, int i, int64_t at, int64_t bytes, XX
         memcpy(w->strip + w->used, p, (size_t)bytes);
     w->used += bytes;
     return ERR_OK;
-}
-
-static enum err put_chunk(struct worker *w, int i)
-{
-    struct filling *f = w->of;
-    int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
-    XXH3_state_t hash;
-    XXH3_64bits_reset(&hash);
-    for (int64_t at = 0; at < bytes && w->first < atomic_load(&f->failed); at += strip)
-        TRY(put_strip(w, i, at, num_min(strip, bytes - at), &hash));
-    f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
-    return ERR_OK;
-}
-
-static enum err put_chunks(struct worker *w)
-{
-    w->used = 0;
-    for (int i = w->first; i < w->end; i++)
-        TRY(put_chunk(w, i));
-    return w->used > 0 ? write_out(w, w->strip, w->used) : ERR_OK;
 }
 
 /* ---- all of them ---- */
@@ -253,6 +207,21 @@ static void fail(struct filling *f, int first, enum err err)
     pthread_mutex_unlock(&f->lock);
 }
 
+static enum err put_chunks(struct worker *w)
+{
+    struct filling *f = w->of;
+    w->used = 0;
+    for (int i = w->first; i < w->end; i++) {
+        int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
+        XXH3_state_t hash;
+        XXH3_64bits_reset(&hash);
+        for (int64_t at = 0; at < bytes && w->first < atomic_load(&f->failed); at += strip)
+            TRY(put_strip(w, i, at, num_min(strip, bytes - at), &hash));
+        f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
+    }
+    return w->used > 0 ? write_out(w, w->strip, w->used) : ERR_OK;
+}
+
 static void work(struct worker *w)
 {
     while (take(w)) {
@@ -271,23 +240,17 @@ static void *help(void *arg)
     return NULL;
 }
 
-static enum err make_strips(struct filling *f, int workers)
-{
-    int64_t most = STRIP;
-    for (int i = 0; i < f->s->n; i++)
-        most = num_max(most, strip_bytes(f, i));
-    for (int k = 0; k < workers; k++)
-        TRY(mem_new(most, 1, "a strip of a shard", &f->worker[k].strip));
-    return ERR_OK;
-}
-
 /* By this thread and helpers, which end with it. */
 static enum err fill(struct filling *f, int helpers)
 {
     int begun = 0;
-    for (int k = 0; k <= helpers; k++)
+    int64_t most = STRIP;
+    for (int i = 0; i < f->s->n; i++)
+        most = num_max(most, strip_bytes(f, i));
+    for (int k = 0; k <= helpers; k++) {
         f->worker[k].of = f;
-    TRY(make_strips(f, 1 + helpers));
+        TRY(mem_new(most, 1, "a strip of a shard", &f->worker[k].strip));
+    }
     for (int k = 1; k <= helpers && begun == k - 1; k++) {
         struct worker *w = &f->worker[k];
         enum err err = thread_start(&w->thread, help, w, "write a checkpoint");

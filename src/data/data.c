@@ -97,17 +97,6 @@ static enum err get_label(const struct data_set *d, int64_t at, const uint8_t *p
     return ERR_OK;
 }
 
-/* n rows at p, whose features are written over. */
-static enum err check_rows(const struct data_set *d, int64_t at, int64_t n, uint8_t *p)
-{
-    for (int64_t i = 0; i < n; i++, p += d->unit_bytes) {
-        int32_t label;
-        TRY(get_features(d, at + i, p, (float *)(void *)p));
-        TRY(get_label(d, at + i, p + DATA_VALUE * d->features, &label));
-    }
-    return ERR_OK;
-}
-
 /* Calls visit for each block of the file: n tokens or rows from `at` on, at p. */
 static enum err each_block(const struct data_set *d,
                            enum err (*visit)(const struct data_set *d, int64_t at, int64_t n,
@@ -129,10 +118,18 @@ static enum err each_block(const struct data_set *d,
     return err;
 }
 
+/* What was read is written over. */
 static enum err check_block(const struct data_set *d, int64_t at, int64_t n, uint8_t *p, void *arg)
 {
     XXH3_64bits_update(arg, p, (size_t)(n * d->unit_bytes));
-    return d->kind == DATA_ROWS ? check_rows(d, at, n, p) : check_ids_below(d, at, n, p);
+    if (d->kind == DATA_TOKENS)
+        return check_ids_below(d, at, n, p);
+    for (int64_t i = 0; i < n; i++, p += d->unit_bytes) {
+        int32_t label;
+        TRY(get_features(d, at + i, p, (float *)(void *)p));
+        TRY(get_label(d, at + i, p + DATA_VALUE * d->features, &label));
+    }
+    return ERR_OK;
 }
 
 static enum err check_all(const struct data_set *d)
@@ -192,19 +189,7 @@ static enum err fit_tokens(struct data_set *d, const struct data_want *want)
     return ERR_OK;
 }
 
-static enum err fit_rows(const struct data_set *d, const struct data_want *want)
-{
-    if (d->features != want->features)
-        FAIL(ERR_DATA, "data: %s has rows of %lld feature%s, the model reads %lld; give rows of so "
-                       "many, as by plait data import --resize, or another model", d->path,
-             (long long)d->features, text_plural(d->features, "s"), (long long)want->features);
-    if (d->classes > want->classes)
-        FAIL(ERR_TOKEN, "data: %s has %lld class%s, the model tells %lld apart; give a model of "
-                        "%lld or more", d->path, (long long)d->classes,
-             text_plural(d->classes, "es"), (long long)want->classes, (long long)d->classes);
-    return ERR_OK;
-}
-
+/* Is it what the model reads? Samples follow from that. */
 static enum err fit(struct data_set *d, const struct data_want *want)
 {
     d->inputs = d->kind == DATA_ROWS ? d->features : 1;
@@ -218,45 +203,48 @@ static enum err fit(struct data_set *d, const struct data_want *want)
     if (want->kind != d->kind)
         FAIL(ERR_DATA, "data: %s is a token file, and the model reads rows; make a row file from "
                        "numbers with plait data import", d->path);
-    return d->kind == DATA_ROWS ? fit_rows(d, want) : fit_tokens(d, want);
-}
-
-/* Everything behind the opening: fills d from the header and holds it against what is asked. */
-static enum err read_header(struct data_set *d, const struct data_want *want, bool check)
-{
-    struct data_header h;
-    uint8_t head[DATA_HEADER];
-    TRY(fs_reader_get(&d->file, 0, num_min(d->file.size, DATA_HEADER), head));
-    TRY(data_header_get(d->path, head, d->file.size, &h));
-    d->kind = h.kind;
-    d->count = h.count;
-    d->vocab = h.vocab;
-    d->unit_bytes = data_unit_bytes(&h);
-    d->token_bytes = h.token_bytes;
-    d->features = h.features;
-    d->classes = h.classes;
-    d->height = h.height;
-    d->width = h.width;
-    d->hash = h.hash;
-    memcpy(d->tokenizer, h.kind == DATA_ROWS ? "rows" : h.tokenizer,
-           h.kind == DATA_ROWS ? sizeof "rows" : sizeof d->tokenizer);
-    TRY(fit(d, want));
-    return check ? check_all(d) : ERR_OK;
+    if (d->kind == DATA_TOKENS)
+        return fit_tokens(d, want);
+    if (d->features != want->features)
+        FAIL(ERR_DATA, "data: %s has rows of %lld feature%s, the model reads %lld; give rows of so "
+                       "many, as by plait data import --resize, or another model", d->path,
+             (long long)d->features, text_plural(d->features, "s"), (long long)want->features);
+    if (d->classes > want->classes)
+        FAIL(ERR_TOKEN, "data: %s has %lld class%s, the model tells %lld apart; give a model of "
+                        "%lld or more", d->path, (long long)d->classes,
+             text_plural(d->classes, "es"), (long long)want->classes, (long long)d->classes);
+    return ERR_OK;
 }
 
 enum err data_open(const char *path, const struct data_want *want, bool check,
                    struct data_set *out)
 {
     struct data_set d = {0};
+    struct data_header h;
+    uint8_t head[DATA_HEADER];
+    enum err err;
     if (strlen(path) >= sizeof d.path)
-        FAIL(ERR_DATA,
-             "data: the path of the file has %zu bytes, at most %zu are taken; use "
-             "a shorter path",
-             strlen(path), sizeof d.path - 1);
+        FAIL(ERR_DATA, "data: the path of the file has %zu bytes, at most %zu are taken; use a "
+                       "shorter path", strlen(path), sizeof d.path - 1);
     memcpy(d.path, path, strlen(path));
     TRY(fs_reader_open(&d.file, path, ERR_DATA));
-    enum err err;
-    TRY_OR(out_file, read_header(&d, want, check));
+    TRY_OR(out_file, fs_reader_get(&d.file, 0, num_min(d.file.size, DATA_HEADER), head));
+    TRY_OR(out_file, data_header_get(path, head, d.file.size, &h));
+    d.kind = h.kind;
+    d.count = h.count;
+    d.vocab = h.vocab;
+    d.unit_bytes = data_unit_bytes(&h);
+    d.token_bytes = h.token_bytes;
+    d.features = h.features;
+    d.classes = h.classes;
+    d.height = h.height;
+    d.width = h.width;
+    d.hash = h.hash;
+    memcpy(d.tokenizer, h.kind == DATA_ROWS ? "rows" : h.tokenizer,
+           h.kind == DATA_ROWS ? sizeof "rows" : sizeof d.tokenizer);
+    TRY_OR(out_file, fit(&d, want));
+    if (check)
+        TRY_OR(out_file, check_all(&d));
     *out = d;
     return ERR_OK;
 out_file:

@@ -104,21 +104,6 @@ void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
     data_put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
 }
 
-/* A name of [a-zA-Z0-9._-] that ends within its field, zeros behind it: it goes into messages. */
-static bool name_is_clean(const uint8_t *field)
-{
-    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    int n = 0;
-    while (n < DATA_NAME && field[n] && strchr(legal, field[n]))
-        n++;
-    if (n == 0 || n == DATA_NAME)
-        return false;
-    for (int i = n; i < DATA_NAME; i++)
-        if (field[i])
-            return false;
-    return true;
-}
-
 /* Is there a header, is it plait's, and is it the one that was written? */
 static enum err check_frame(const char *path, const uint8_t *file, int64_t size,
                             enum data_kind *kind)
@@ -150,15 +135,6 @@ static enum err check_frame(const char *path, const uint8_t *file, int64_t size,
     return ERR_OK;
 }
 
-static enum err check_reserved(const char *path, const uint8_t *file, enum data_kind kind)
-{
-    for (int i = kind == DATA_ROWS ? AT_ROWS_RESERVED : AT_TOKENS_RESERVED; i < AT_SUM; i++)
-        if (file[i])
-            FAIL(ERR_DATA, "data: reserved byte %d of the header of %s is %d, the rule is 0; %s", i,
-                 path, file[i], kinds[kind].again);
-    return ERR_OK;
-}
-
 /* The count that the header says is that of the bytes behind it. */
 static enum err check_count(const char *path, const uint8_t *file, int64_t size,
                             struct data_header *h)
@@ -182,25 +158,10 @@ static enum err check_count(const char *path, const uint8_t *file, int64_t size,
     return ERR_OK;
 }
 
-static enum err check_name(const char *path, const struct data_header *h, const uint8_t *file)
-{
-    if (!name_is_clean(file + AT_NAME))
-        FAIL(ERR_DATA,
-             "data: the tokenizer's name in %s is not 1 to %d characters of a-z A-Z 0-9 "
-             ". _ - filled up with zeros; prepare the text again",
-             path, DATA_NAME - 1);
-    int64_t own = tokenizer_vocab(h->tokenizer);
-    if (own > 0 && own != h->vocab)
-        FAIL(ERR_DATA,
-             "data: %s says vocabulary %lld, its tokenizer %s has %lld; prepare the "
-             "text again",
-             path, (long long)h->vocab, h->tokenizer, (long long)own);
-    return ERR_OK;
-}
-
 static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
                            struct data_header *h)
 {
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     uint64_t token_bytes = data_get_le(file + AT_UNIT_BYTES, 4);
     uint64_t vocab = data_get_le(file + AT_VOCAB, 8);
     if (vocab < 1 || vocab > INT32_MAX)
@@ -215,8 +176,19 @@ static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
              path, (unsigned long long)token_bytes, text_plural((int64_t)token_bytes, "s"),
              (unsigned long long)vocab, h->token_bytes);
     TRY(check_count(path, file, size, h));
-    memcpy(h->tokenizer, file + AT_NAME, DATA_NAME - 1);
-    return check_name(path, h, file);
+    memcpy(h->tokenizer, file + AT_NAME, DATA_NAME - 1); /* it goes into messages */
+    size_t length = strspn(h->tokenizer, legal);
+    bool clean = length > 0;
+    for (size_t i = length; i < DATA_NAME; i++)
+        clean = clean && !file[AT_NAME + i];
+    if (!clean)
+        FAIL(ERR_DATA, "data: the tokenizer's name in %s is not 1 to %d characters of a-z A-Z 0-9 "
+                       ". _ - filled up with zeros; prepare the text again", path, DATA_NAME - 1);
+    int64_t own = tokenizer_vocab(h->tokenizer);
+    if (own > 0 && own != h->vocab)
+        FAIL(ERR_DATA, "data: %s says vocabulary %lld, its tokenizer %s has %lld; prepare the text "
+                       "again", path, (long long)h->vocab, h->tokenizer, (long long)own);
+    return ERR_OK;
 }
 
 static enum err get_rows(const char *path, const uint8_t *file, int64_t size,
@@ -254,7 +226,52 @@ enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
     TRY(check_frame(path, file, size, &h.kind));
     h.hash = data_get_le(file + AT_HASH, 8);
     TRY(h.kind == DATA_ROWS ? get_rows(path, file, size, &h) : get_tokens(path, file, size, &h));
-    TRY(check_reserved(path, file, h.kind));
+    for (int i = h.kind == DATA_ROWS ? AT_ROWS_RESERVED : AT_TOKENS_RESERVED; i < AT_SUM; i++)
+        if (file[i])
+            FAIL(ERR_DATA, "data: reserved byte %d of the header of %s is %d, the rule is 0; %s", i,
+                 path, file[i], kinds[h.kind].again);
     *out = h;
     return ERR_OK;
+}
+
+/* ---- a file is written ----
+ *
+ * In two passes over what it is made of. The second makes count and hash again, so that something
+ * that changed between them cannot leave a file whose header is wrong. */
+
+enum err data_put(struct data_pass *p, const void *bytes, int64_t n)
+{
+    XXH3_64bits_update(&p->hash, bytes, (size_t)n);
+    return p->file ? fs_write(p->file, bytes, n) : ERR_OK;
+}
+
+static enum err run_pass(const struct data_writer *w, struct fs_file *file,
+                         uint8_t header[DATA_HEADER])
+{
+    struct data_pass p = {.file = file};
+    XXH3_64bits_reset(&p.hash);
+    TRY(w->pass(w->arg, &p));
+    struct data_header h = *w->header;
+    h.hash = XXH3_64bits_digest(&p.hash);
+    data_header_put(&h, header);
+    return ERR_OK;
+}
+
+enum err data_write(const struct data_writer *w, const char *path)
+{
+    struct fs_file file;
+    uint8_t first[DATA_HEADER], again[DATA_HEADER];
+    enum err err;
+    TRY(fs_create(&file, path));
+    TRY_OR(out, run_pass(w, NULL, first));
+    TRY_OR(out, fs_write(&file, first, sizeof first));
+    TRY_OR(out, run_pass(w, &file, again));
+    if (memcmp(first, again, sizeof first) != 0)
+        TRY_OR(out, err_set(ERR_DATA, __FILE__, __LINE__,
+                            "data: %s changed between the two times it was read; let nothing write "
+                            "to it and try again", w->source));
+    TRY_OR(out, fs_commit(&file));
+out:
+    fs_abandon(&file);
+    return err;
 }

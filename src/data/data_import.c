@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A table of numbers, as text or as an array of NumPy, into one row file, read by block, twice
- * (data_write.c).
+ * (data_file.c).
  *
  * A picture is resized by bilinear interpolation with half-pixel centres: place i of n on an axis
  * of m is x = (i + 1/2) m / n - 1/2, kept within 0 .. m - 1, between its two neighbours, with no
@@ -84,7 +84,6 @@ static enum err read_field(struct job *j, struct reader *r, char out[FIELD], boo
 /* Room for so many values. */
 static enum err grow(struct job *j, int64_t values)
 {
-    double *larger;
     if (values <= j->room)
         return ERR_OK;
     if (values > DATA_FEATURES_MAX + 1)
@@ -92,11 +91,7 @@ static enum err grow(struct job *j, int64_t values)
                        "%d features and a label", j->a->table, DATA_FEATURES_MAX + 1,
              DATA_FEATURES_MAX);
     int64_t room = num_max(num_max(FIRST_ROOM, values), 2 * j->room);
-    TRY(mem_new(room, sizeof *larger, "a row", &larger));
-    if (j->values > 0)
-        memcpy(larger, j->value, (size_t)j->values * sizeof *larger);
-    mem_free(j->value);
-    j->value = larger;
+    TRY(mem_grow(j->values, room, sizeof *j->value, "a row", &j->value));
     j->room = room;
     return ERR_OK;
 }
@@ -264,8 +259,9 @@ static bool is_shape(int height, int width)
     return height > 0 && width > 0 && (int64_t)height * width <= DATA_FEATURES_MAX;
 }
 
-static enum err check_call(const struct data_import *a)
+enum err data_import(const struct data_import *a, int64_t *rows)
 {
+    struct job j = {.a = a, .h = {.kind = DATA_ROWS}};
     if ((a->height || a->width) && !is_shape(a->height, a->width))
         FAIL(ERR_CONFIG, "data: pictures of %d x %d are none; use a height and a width of 1 or "
                          "more, %d values at most", a->height, a->width, DATA_FEATURES_MAX);
@@ -284,13 +280,6 @@ static enum err check_call(const struct data_import *a)
     if (fs_same(a->out, a->table))
         FAIL(ERR_CONFIG, "data: output %s is the same file as table %s; name another output",
              a->out, a->table);
-    return ERR_OK;
-}
-
-enum err data_import(const struct data_import *a, int64_t *rows)
-{
-    struct job j = {.a = a, .h = {.kind = DATA_ROWS}};
-    TRY(check_call(a));
     enum err err = data_write(&(struct data_writer){&j.h, pass_table, &j, "the table"}, a->out);
     if (err == ERR_OK)
         *rows = j.h.count;

@@ -2,7 +2,7 @@
  *
  * Text files into one token file.
  *
- * Texts are read by block, twice (data_write.c), so memory does not grow with them. A byte order
+ * Texts are read by block, twice (data_file.c), so memory does not grow with them. A byte order
  * mark is no part of a text.
  *
  * Everything that can be refused by looking is refused before the first pass: missing, empty or

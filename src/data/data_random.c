@@ -64,9 +64,14 @@ static enum err pass_rows(void *arg, struct data_pass *p)
     return err;
 }
 
-static enum err check_sizes(const struct data_random *a)
+enum err data_random(const struct data_random *a)
 {
+    struct data_random mine = *a;
     bool rows = a->features != 0;
+    struct data_header h = {.kind = rows ? DATA_ROWS : DATA_TOKENS, .vocab = a->vocab,
+                            .count = a->count, .tokenizer = "random", .features = a->features,
+                            .classes = a->classes, .height = 1, .width = (int)a->features};
+    int64_t bytes;
     if (!rows && (a->vocab < 1 || a->vocab > INT32_MAX))
         FAIL(ERR_CONFIG, "data: a vocabulary of %lld was asked for; use 1 to %d",
              (long long)a->vocab, INT32_MAX);
@@ -76,18 +81,6 @@ static enum err check_sizes(const struct data_random *a)
     if (rows && (a->classes < 1 || a->classes > INT32_MAX))
         FAIL(ERR_CONFIG, "data: %lld classes were asked for; use 1 to %d", (long long)a->classes,
              INT32_MAX);
-    return ERR_OK;
-}
-
-enum err data_random(const struct data_random *a)
-{
-    struct data_random mine = *a;
-    bool rows = a->features != 0;
-    struct data_header h = {.kind = rows ? DATA_ROWS : DATA_TOKENS, .vocab = a->vocab,
-                            .count = a->count, .tokenizer = "random", .features = a->features,
-                            .classes = a->classes, .height = 1, .width = (int)a->features};
-    int64_t bytes;
-    TRY(check_sizes(a));
     h.token_bytes = rows ? 0 : data_token_bytes(a->vocab);
     if (a->count < 1 || !data_file_bytes(&h, &bytes))
         FAIL(ERR_CONFIG, "data: %lld random %s were asked for; use 1 or more, in fewer bytes "
