@@ -38,8 +38,8 @@ struct piece {
 };
 
 struct arena_guards {
-    struct piece *piece; /* owned; [room] */
-    int n, room;
+    struct piece *piece; /* owned; [n] */
+    int n;
 };
 
 int64_t arena_guarded_bytes(int64_t bytes)
@@ -72,10 +72,7 @@ void arena_unguard(struct arena *a)
 static enum err guard_piece(struct arena *a, int64_t bytes, const char *name, void **out)
 {
     struct arena_guards *g = a->guards;
-    if (g->n == g->room) {
-        TRY(mem_grow(g->room, 2 * g->room + 16, sizeof *g->piece, "guards", &g->piece));
-        g->room = 2 * g->room + 16;
-    }
+    TRY(mem_more(g->n, sizeof *g->piece, "guards", &g->piece));
     struct piece *p = &g->piece[g->n++];
     *p = (struct piece){a->base + a->used + (int64_t)(g->n - 1) * ARENA_GUARD, a->used, bytes,
                         name};

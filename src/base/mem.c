@@ -51,6 +51,13 @@ enum err mem_grow(int64_t old_n, int64_t n, size_t size, const char *name, void 
     return ERR_OK;
 }
 
+enum err mem_more(int64_t n, size_t size, const char *name, void *inout)
+{
+    enum { LEAST = 16 };
+    bool full = n == 0 || (n >= LEAST && (n & (n - 1)) == 0);
+    return full ? mem_grow(n, num_max(LEAST, 2 * n), size, name, inout) : ERR_OK;
+}
+
 void mem_free(void *p)
 {
     free(p);

@@ -20,6 +20,10 @@ enum err mem_new(int64_t n, size_t size, const char *name, void *out);
  * pointer. Errors: ERR_MEMORY, and then the old block is untouched. Local. */
 enum err mem_grow(int64_t old_n, int64_t n, size_t size, const char *name, void *inout);
 
+/* Room for one more behind n elements that were all added so, in blocks of twice the size before.
+ * Errors: ERR_MEMORY, and then the old block is untouched. Local. */
+enum err mem_more(int64_t n, size_t size, const char *name, void *inout);
+
 /* Give back; NULL is fine. Local. */
 void mem_free(void *p);
 

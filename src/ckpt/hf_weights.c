@@ -40,29 +40,23 @@ static enum err bad(const struct index *x, const char *why)
 
 /* ---- the index ---- */
 
-/* claim NULL: only count into *n. */
-static enum err read_map(const struct index *x, struct ckpt_json_text map, struct claim *claim,
-                         int *n)
+static enum err read_map(struct index *x, struct ckpt_json_text map)
 {
     struct ckpt_json w = {.s = map.s, .n = map.n, .depth_max = 1};
     struct ckpt_json_text key, value;
     enum ckpt_json_step step;
-    int count = 0;
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        if (count == SAFET_TENSORS_MAX)
+        if (x->n == SAFET_TENSORS_MAX)
             return bad(x, "has a weight_map of more tensors than a file can hold");
-        if (claim && !(ckpt_json_word(key, claim[count].tensor, NAME_MAX_BYTES) &&
-                       claim[count].tensor[0]))
+        TRY(mem_more(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
+        struct claim *c = &x->claim[x->n++];
+        if (!ckpt_json_word(key, c->tensor, NAME_MAX_BYTES) || !c->tensor[0])
             return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
-        if (claim && !(ckpt_json_word(value, claim[count].shard, NAME_MAX_BYTES) &&
-                       claim[count].shard[0]))
+        if (!ckpt_json_word(value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
             return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
-        count++;
     }
-    if (step == CKPT_JSON_BAD)
-        return bad(x, "has a weight_map that is no object of names");
-    *n = count;
-    return ERR_OK;
+    return step == CKPT_JSON_END ? ERR_OK
+                                 : bad(x, "has a weight_map that is no object of names");
 }
 
 static enum err read_index(struct index *x, const struct fs_map *m)
@@ -95,9 +89,7 @@ static enum err read_index(struct index *x, const struct fs_map *m)
                              "copy it again", x->path, w.why, (long long)(m->size - w.n + w.at));
     if (!map.s)
         return bad(x, "has no weight_map");
-    TRY(read_map(x, map, NULL, &x->n));
-    TRY(mem_new(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
-    return read_map(x, map, x->claim, &x->n);
+    return read_map(x, map);
 }
 
 static int by_tensor(const void *a, const void *b)

@@ -308,7 +308,7 @@ static const char *const form_say[] = {
 static enum err read_fields(const char *path, struct ckpt_json_text object, const struct field *f,
                             int n, void *into, uint64_t *sum)
 {
-    const char *key[STATE_FIELDS];
+    const char *key[STATE_FIELDS] = {NULL};
     struct ckpt_json_text v[STATE_FIELDS];
     int must = f[n - 1].form == WIDTHS ? n - 1 : n;
     for (int i = 0; i < n; i++)

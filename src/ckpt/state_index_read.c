@@ -198,11 +198,7 @@ static enum err read_chunks(const struct state_index *x, struct ckpt_json_text t
     while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER) {
         if (r->pieces == STATE_CHUNKS_MAX)
             return bad(x, "more than 2^24 chunks");
-        if (r->pieces == r->room) {
-            int room = 2 * r->room + 64;
-            TRY(mem_grow(r->room, room, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
-            r->room = room;
-        }
+        TRY(mem_more(r->pieces, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
         r->piece[r->pieces].file = r->files - 1;
         TRY(read_chunk(x, v, &r->piece[r->pieces++]));
     }
@@ -217,11 +213,7 @@ static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
     TRY(state_members(x->path, t, shard_member, SHARD_MEMBERS, SHARD_MEMBERS, v));
     if (r->files == STATE_FILES_MAX)
         return bad(x, "more than 2^20 shards");
-    if (r->files == r->file_room) {
-        int room = 2 * r->file_room + 8;
-        TRY(mem_grow(r->file_room, room, sizeof *r->file, "the shards of a checkpoint", &r->file));
-        r->file_room = room;
-    }
+    TRY(mem_more(r->files, sizeof *r->file, "the shards of a checkpoint", &r->file));
     struct state_file *f = &r->file[r->files++];
     if (!ckpt_json_word(v[0], f->name, sizeof f->name))
         return bad(x, "a file's name that is not 1 to 31 bytes of text");

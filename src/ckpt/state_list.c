@@ -50,7 +50,6 @@ bool state_exists(const char *dir)
 
 static enum err list(struct fs_folder *d, struct state_found **out, int *n)
 {
-    int room = 0;
     for (const char *name; (name = fs_folder_next(d));) {
         struct state_found found;
         struct stat st;
@@ -61,12 +60,10 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
         bool is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode); /* no link: not the run's */
         found.whole = is && state_exists(path);
         mem_free(path);
-        if (is && *n == room) {
-            TRY(mem_grow(room, 2 * room + 16, sizeof **out, "the checkpoints of a run", out));
-            room = 2 * room + 16;
-        }
-        if (is)
-            (*out)[(*n)++] = found;
+        if (!is)
+            continue;
+        TRY(mem_more(*n, sizeof **out, "the checkpoints of a run", out));
+        (*out)[(*n)++] = found;
     }
     return ERR_OK;
 }

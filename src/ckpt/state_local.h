@@ -94,9 +94,9 @@ struct state_file {
 };
 struct state_reading {
     struct state_file *file;   /* owned; [files] */
-    int files, file_room;
+    int files;
     struct state_piece *piece; /* owned; [pieces], by group, row, column */
-    int pieces, room;
+    int pieces;
     int *group;                /* owned; [tensors * STATE_KINDS + 1]: where each begins */
     int *of_file;              /* owned; [pieces]: by file */
     atomic_bool *proved;       /* owned; [pieces]: the hash was right */

@@ -78,10 +78,9 @@ struct filling;
 struct worker {
     struct filling *of;
     pthread_t thread;
-    int first, end; /* the chunks that it has: one, or several that fit a strip together */
-    int64_t place;  /* where its next bytes are to be in the data */
-    uint8_t *strip; /* owned; numbers that are turned, or gathered from several chunks */
-    int64_t used;   /* bytes that are gathered */
+    int chunk;      /* that it has */
+    int64_t place;  /* where that begins in the data */
+    uint8_t *strip; /* owned; numbers that are turned */
 };
 struct filling {
     struct state_shard *s;
@@ -91,7 +90,7 @@ struct filling {
     pthread_mutex_t lock;
     int next;              /* the first chunk that nobody has, under the lock */
     int64_t place;         /* its first byte of the data, under the lock */
-    atomic_int failed;     /* worker.first of the first that has; written under the lock */
+    atomic_int failed;     /* the first chunk that has; written under the lock */
     struct err_kept err;   /* its error, under the lock */
     struct worker worker[1 + STATE_HELPERS]; /* the first: the thread that calls */
 };
@@ -144,90 +143,76 @@ static enum err look(const struct filling *f, int i, int64_t at, const void *p, 
          isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
 }
 
-static enum err write_out(struct worker *w, const uint8_t *p, int64_t bytes)
+/* Turned where the file has it the other way round, hashed, looked at and written. */
+static enum err put_strip(struct worker *w, int64_t at, int64_t bytes, XXH3_state_t *hash)
 {
-    if (atomic_load(&w->of->failed) == NONE)
-        TRY(safet_write_at(&w->of->s->file, w->place, p, bytes));
-    w->place += bytes;
-    return ERR_OK;
-}
-
-static enum err put_strip(struct worker *w, int i, int64_t at, int64_t bytes, XXH3_state_t *hash)
-{
-    const struct filling *f = w->of;
+    struct filling *f = w->of;
+    int i = w->chunk;
     if (f->given_up && atomic_load(f->given_up))
         FAIL(ERR_PEER, "ckpt: shard %s is given up, since the run has failed", f->s->name);
     const struct state_box *b = &f->s->chunk[i].box;
     const uint8_t *p = (const uint8_t *)f->from[i].p + at;
-    if (is_turned(f, i)) { /* in the file's order, behind what is gathered */
+    if (is_turned(f, i)) {
         int64_t n[2] = {bytes / row_bytes(f, i), b->n[1]};
         uint8_t *from = (uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1];
-        p = w->strip + w->used;
-        state_copy(&(struct state_span){w->strip + w->used, f->s->type, {n[1], 1}},
+        p = w->strip;
+        state_copy(&(struct state_span){w->strip, f->s->type, {n[1], 1}},
                    &(struct state_span){from, f->s->type, {1, b->n[0]}}, n);
     }
     XXH3_64bits_update(hash, p, (size_t)bytes);
     TRY(look(f, i, at, p, bytes));
-    if (w->end - w->first == 1)
-        return write_out(w, p, bytes);
-    if (!is_turned(f, i))
-        memcpy(w->strip + w->used, p, (size_t)bytes);
-    w->used += bytes;
+    if (atomic_load(&f->failed) == NONE)
+        TRY(safet_write_at(&f->s->file, w->place + at, p, bytes));
+    return ERR_OK;
+}
+
+static enum err put_chunk(struct worker *w)
+{
+    struct filling *f = w->of;
+    int64_t bytes = chunk_bytes(f, w->chunk), strip = strip_bytes(f, w->chunk);
+    XXH3_state_t hash;
+    XXH3_64bits_reset(&hash);
+    for (int64_t at = 0; at < bytes && w->chunk < atomic_load(&f->failed); at += strip)
+        TRY(put_strip(w, at, num_min(strip, bytes - at), &hash));
+    f->s->chunk[w->chunk].hash = XXH3_64bits_digest(&hash);
     return ERR_OK;
 }
 
 /* ---- all of them ---- */
 
-/* False: there are no chunks left, or they are not wanted any more. */
+/* False: there is no chunk left, or none is wanted any more. */
 static bool take(struct worker *w)
 {
     struct filling *f = w->of;
-    int64_t bytes = 0;
     pthread_mutex_lock(&f->lock);
-    w->first = f->next;
-    w->place = f->place;
-    while (f->next < f->s->n && atomic_load(&f->failed) == NONE &&
-           (bytes == 0 || bytes + chunk_bytes(f, f->next) <= STRIP))
-        bytes += chunk_bytes(f, f->next++);
-    w->end = f->next;
-    f->place += bytes;
+    bool is = f->next < f->s->n && atomic_load(&f->failed) == NONE;
+    if (is) {
+        w->chunk = f->next++;
+        w->place = f->place;
+        f->place += chunk_bytes(f, w->chunk);
+    }
     pthread_mutex_unlock(&f->lock);
-    return bytes > 0;
+    return is;
 }
 
 /* Behind a failure nothing more is written and no chunk begun; those in front of it, which are all
  * begun, are looked at to their end, so that the error is the first chunk's. */
-static void fail(struct filling *f, int first, enum err err)
+static void fail(struct filling *f, int chunk, enum err err)
 {
     pthread_mutex_lock(&f->lock);
-    if (first < atomic_load(&f->failed)) {
-        atomic_store(&f->failed, first);
+    if (chunk < atomic_load(&f->failed)) {
+        atomic_store(&f->failed, chunk);
         err_keep(&f->err, err);
     }
     pthread_mutex_unlock(&f->lock);
 }
 
-static enum err put_chunks(struct worker *w)
-{
-    struct filling *f = w->of;
-    w->used = 0;
-    for (int i = w->first; i < w->end; i++) {
-        int64_t bytes = chunk_bytes(f, i), strip = strip_bytes(f, i);
-        XXH3_state_t hash;
-        XXH3_64bits_reset(&hash);
-        for (int64_t at = 0; at < bytes && w->first < atomic_load(&f->failed); at += strip)
-            TRY(put_strip(w, i, at, num_min(strip, bytes - at), &hash));
-        f->s->chunk[i].hash = XXH3_64bits_digest(&hash);
-    }
-    return w->used > 0 ? write_out(w, w->strip, w->used) : ERR_OK;
-}
-
 static void work(struct worker *w)
 {
     while (take(w)) {
-        enum err err = put_chunks(w);
+        enum err err = put_chunk(w);
         if (err != ERR_OK)
-            fail(w->of, w->first, err);
+            fail(w->of, w->chunk, err);
     }
 }
 

@@ -11,62 +11,47 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { BYTES_END = 256 };
+enum { BYTES_END = 256, BYTES_VOCAB = 257 };
 
-static const struct tokenizer {
-    const char *name;
-    int64_t vocab;
-    int32_t end;
-} tokenizers[] = {
-    {"bytes", 257, BYTES_END},
-};
-
-static const struct tokenizer *find(const char *name)
+static bool is_known(const char *name)
 {
-    for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers; i++)
-        if (strcmp(tokenizers[i].name, name) == 0)
-            return &tokenizers[i];
-    return NULL;
+    return strcmp(name, "bytes") == 0;
 }
 
 enum err tokenizer_check(const char *name, int64_t vocab)
 {
-    const struct tokenizer *t = find(name);
-    if (!t)
+    if (!is_known(name))
         FAIL(ERR_TOKEN, "data: tokenizer %s is not known; use bytes", name);
-    if (vocab < t->vocab)
-        FAIL(ERR_TOKEN,
-             "data: tokenizer %s makes ids up to %lld, the model has %lld; set "
-             "model.vocab to %lld or more",
-             name, (long long)t->vocab - 1, (long long)vocab, (long long)t->vocab);
+    if (vocab < BYTES_VOCAB)
+        FAIL(ERR_TOKEN, "data: tokenizer %s makes ids up to %d, the model has %lld; set "
+                        "model.vocab to %d or more", name, BYTES_VOCAB - 1, (long long)vocab,
+             BYTES_VOCAB);
     return ERR_OK;
 }
 
 int64_t tokenizer_vocab(const char *name)
 {
-    const struct tokenizer *t = find(name);
-    return t ? t->vocab : 0;
+    return is_known(name) ? BYTES_VOCAB : 0;
 }
 
 int32_t tokenizer_end(const char *name)
 {
-    const struct tokenizer *t = find(name);
-    return t ? t->end : -1;
+    return is_known(name) ? BYTES_END : -1;
 }
 
 /* Over length and bytes of each id, then the id that ends a text. */
 uint64_t tokenizer_hash(const char *name)
 {
-    const struct tokenizer *t = find(name);
+    const int32_t end = BYTES_END;
     uint64_t sum = 0;
-    if (!t)
+    if (!is_known(name))
         return 0;
-    for (int32_t id = 0; id < t->vocab; id++) {
+    for (int32_t id = 0; id < BYTES_VOCAB; id++) {
         char piece[65] = {0};
         piece[0] = (char)tokenizer_decode(name, id, piece + 1);
         sum = XXH3_64bits_withSeed(piece, sizeof piece, sum);
     }
-    return XXH3_64bits_withSeed(&t->end, sizeof t->end, sum);
+    return XXH3_64bits_withSeed(&end, sizeof end, sum);
 }
 
 enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t **out,
@@ -84,7 +69,7 @@ enum err tokenizer_encode(const char *name, const char *text, int64_t n, int32_t
 
 int tokenizer_decode(const char *name, int32_t token, char out[64])
 {
-    if (!find(name) || token < 0 || token >= BYTES_END)
+    if (!is_known(name) || token < 0 || token >= BYTES_END)
         return 0;
     out[0] = (char)(uint8_t)token;
     return 1;
