@@ -64,6 +64,23 @@ static inline uint16_t bf16_from_f32(float f)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
+/* Number i of an array of dt, which is of numbers with a point; and a number in its place, rounded. */
+static inline double dtype_get(const void *p, enum dtype dt, int64_t i)
+{
+    return dt == DT_F64   ? ((const double *)p)[i]
+           : dt == DT_F32 ? (double)((const float *)p)[i]
+                          : (double)bf16_to_f32(((const uint16_t *)p)[i]);
+}
+static inline void dtype_put(void *p, enum dtype dt, int64_t i, double x)
+{
+    if (dt == DT_F64)
+        ((double *)p)[i] = x;
+    else if (dt == DT_F32)
+        ((float *)p)[i] = (float)x;
+    else
+        ((uint16_t *)p)[i] = bf16_from_f32((float)x);
+}
+
 /* IEEE half precision: every value is one of f32's, infinities and NaN too. */
 float f16_to_f32(uint16_t h);
 /* Rounded to nearest even; infinite from 65520 on. */

@@ -113,17 +113,6 @@ void calls_free(struct calls_list *l, struct dev *d)
 
 enum { BLOCK = 65521, SEED = 1 };
 
-/* Number i of a block, as `dt` into `to`. */
-static void put(void *to, int64_t i, enum dtype dt, double x)
-{
-    if (dt == DT_BF16)
-        ((uint16_t *)to)[i] = bf16_from_f32((float)x);
-    else if (dt == DT_F32)
-        ((float *)to)[i] = (float)x;
-    else
-        ((double *)to)[i] = x;
-}
-
 /* Of such a kind, as a step has them. */
 static double fixed(enum op_holds what, int64_t i)
 {
@@ -143,9 +132,9 @@ static void make_block(const struct op_operand *o, const struct dtypes *types, i
         if (o->holds == HOLDS_IDS)
             ((int32_t *)to)[i] = (int32_t)(o->id0 + id);
         else if (o->holds == HOLDS_SCALARS || o->holds == HOLDS_SUMS || o->holds == HOLDS_F64)
-            put(to, i, dt, fixed(o->holds, i));
+            dtype_put(to, dt, i, fixed(o->holds, i));
         else
-            put(to, i, dt, o->holds == HOLDS_POSITIVE ? fabs(x) + 0.1 : x);
+            dtype_put(to, dt, i, o->holds == HOLDS_POSITIVE ? fabs(x) + 0.1 : x);
     }
 }
 

@@ -15,13 +15,6 @@ enum { PIECE = 4 << 20 };
 
 /* ---- looking ---- */
 
-static double value_of(const void *p, enum dtype t, int64_t i)
-{
-    return t == DT_F64   ? ((const double *)p)[i]
-           : t == DT_F32 ? (double)((const float *)p)[i]
-                         : (double)bf16_to_f32(((const uint16_t *)p)[i]);
-}
-
 /* Of n elements the first that is not finite, or n. */
 static int64_t first_of(const void *p, enum dtype t, int64_t begin, int64_t n)
 {
@@ -33,7 +26,7 @@ static int64_t first_of(const void *p, enum dtype t, int64_t begin, int64_t n)
     for (int64_t i = begin; i < begin + n; i++) /* without a branch: compilers make vectors of it */
         bad |= (((const uint16_t *)p)[i] & 0x7f80u) == 0x7f80u;
     for (int64_t i = 0; i < n && bad; i++)
-        if (!isfinite(value_of(p, t, begin + i)))
+        if (!isfinite(dtype_get(p, t, begin + i)))
             return i;
     return n;
 }
@@ -49,7 +42,7 @@ static bool look_at(const struct probe_operand *o, const void *p, int64_t begin,
         if (m <= 0 || first == m)
             continue;
         *at = (struct probe_element){i / ld, col + first, o->rows, o->cols,
-                                     value_of(p, o->type, i - begin + first)};
+                                     dtype_get(p, o->type, i - begin + first)};
         return false;
     }
     return true;

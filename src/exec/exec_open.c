@@ -129,18 +129,17 @@ static enum err open_groups(struct exec *x)
 static enum err fill_rope(struct exec *x)
 {
     const struct model *a = x->a.of.model;
-    int64_t half = a->head_dim / 2, n = a->seq * a->head_dim, at = dtype_size(x->a.dev->at);
+    enum dtype dt = x->a.dev->at;
+    int64_t half = a->head_dim / 2, n = a->seq * a->head_dim;
     char *host;
-    TRY(mem_new(n, (size_t)at, "the rotary table", &host));
-    for (int64_t t = 0; t < a->seq; t++)
-        for (int64_t i = 0; i < a->head_dim; i++) {
-            double inv = pow(a->rope_theta, -2.0 * (double)(i % half) / (double)a->head_dim);
-            double angle = (double)t * inv, value = i < half ? cos(angle) : sin(angle);
-            float narrow = (float)value;
-            memcpy(host + (t * a->head_dim + i) * at, at == 8 ? (void *)&value : (void *)&narrow,
-                   (size_t)at);
-        }
-    enum err err = dev_h2d(x->a.dev, x->rope, host, n * at);
+    TRY(mem_new(n, (size_t)dtype_size(dt), "the rotary table", &host));
+    for (int64_t k = 0; k < n; k++) {
+        int64_t t = k / a->head_dim, i = k % a->head_dim;
+        double inv = pow(a->rope_theta, -2.0 * (double)(i % half) / (double)a->head_dim);
+        double angle = (double)t * inv;
+        dtype_put(host, dt, k, i < half ? cos(angle) : sin(angle));
+    }
+    enum err err = dev_h2d(x->a.dev, x->rope, host, n * dtype_size(dt));
     mem_free(host);
     return err;
 }

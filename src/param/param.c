@@ -6,7 +6,7 @@
  * arena and are never written; the missing rows belong to their parameter, and whoever writes its
  * gradient writes their zeros too.
  */
-#include "param/param_local.h"
+#include "param/param.h"
 
 static int64_t align_up(int64_t n)
 {
@@ -50,7 +50,8 @@ static void lay_out(struct param_store *s, const struct param_place *at)
     s->elements = model_shared_elements(end, s->shares);
 }
 
-bool param_share_apart(const struct param_store *s)
+/* Has this rank only its share of the master weights? */
+static bool share_apart(const struct param_store *s)
 {
     return s->shares > 1 && s->master != s->w;
 }
@@ -62,7 +63,7 @@ static void take_memory(struct param_store *s, const struct param_memory *m)
     s->grad = m->grad;
     s->m = m->m;
     s->v = m->v;
-    if (s->grad && param_share_apart(s))
+    if (s->grad && share_apart(s))
         s->whole = s->grad;
 }
 
@@ -214,58 +215,109 @@ enum err param_grads_settle(const struct param_store *s)
     return ERR_OK;
 }
 
-/* ---- values in and out, through doubles on the host ---- */
+/* ---- shared updates ----
+ * A store whose updates data ranks share. Sums of gradients start piece by piece while backward
+ * still runs, so each piece is shared out by itself: it begins as near above a part's begin as the
+ * ranges' length allows, and rank i of n owns the i-th n-th of it. Edges are multiples of n times
+ * MODEL_PARAM_ALIGN: all ranges of a piece are equally long, as scattered sums and gathers want
+ * them, and begin where a device reads whole lines. That also makes an owner's ranges fit together:
+ * of the pieces below edge e it has e / n elements, so master weights and moments of the range
+ * behind it begin at e / n.
+ *
+ * All master weights stand together only in the memory of the gradients, before the first step and
+ * when weights are written to disk. */
 
-static void to_double(double *out, const void *from, enum dtype dt, int64_t n)
+/* The lowest edge with nothing above it of what lies below part `part`. */
+static int64_t edge_above(const struct param_store *s, int part)
 {
-    for (int64_t i = 0; i < n; i++)
-        out[i] = dt == DT_F64   ? ((const double *)from)[i]
-                 : dt == DT_F32 ? (double)((const float *)from)[i]
-                                : (double)bf16_to_f32(((const uint16_t *)from)[i]);
+    return model_shared_elements(s->param[s->part_first[part]].offset, s->shares);
 }
 
-void param_from_double(void *out, const double *from, enum dtype dt, int64_t n)
+enum err param_share_cut(struct param_store *s, const int *first, int n)
 {
-    for (int64_t i = 0; i < n; i++) {
-        if (dt == DT_F64)
-            ((double *)out)[i] = from[i];
-        else if (dt == DT_F32)
-            ((float *)out)[i] = (float)from[i];
-        else
-            ((uint16_t *)out)[i] = bf16_from_f32((float)from[i]);
+    ENSURE(s->shares > 1 && !s->edge && n > 0 && first[0] == 0);
+    TRY(mem_new(n + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
+    for (int i = 1; i < n; i++)
+        s->edge[i] = edge_above(s, first[i]);
+    s->edge[n] = s->elements;
+    s->pieces = s->elements > 0 ? n : 0;
+    return ERR_OK;
+}
+
+int param_share_pieces(const struct param_store *s)
+{
+    return s->edge ? s->pieces : 1;
+}
+
+struct param_range param_share_of(const struct param_store *s, int piece)
+{
+    if (!s->edge)
+        return (struct param_range){0, s->elements, 0};
+    int64_t each = (s->edge[piece + 1] - s->edge[piece]) / s->shares;
+    int64_t begin = s->edge[piece] + s->share * each;
+    return (struct param_range){begin, begin + each, s->edge[piece] / s->shares};
+}
+
+/* keep: from the memory of the gradients to the owner's; else back. */
+static enum err move(const struct param_store *s, bool keep)
+{
+    struct dev *dev = s->dev;
+    for (int i = 0; i < s->pieces; i++) {
+        struct param_range r = param_share_of(s, i);
+        char *own = s->master + r.own * s->at, *all = s->grad + r.begin * s->at;
+        TRY(dev_copy(dev, keep ? own : all, keep ? all : own, (r.end - r.begin) * s->at));
     }
+    return ERR_OK;
+}
+
+enum err param_share_keep(struct param_store *s)
+{
+    if (!share_apart(s))
+        return ERR_OK;
+    ENSURE(s->edge && s->whole == s->grad);
+    s->whole = NULL;
+    return move(s, true);
+}
+
+enum err param_share_lay(struct param_store *s)
+{
+    if (!share_apart(s))
+        return ERR_OK;
+    ENSURE(s->edge && !s->whole);
+    param_grads_reset(s);
+    s->whole = s->grad;
+    return move(s, false);
+}
+
+/* ---- values out ---- */
+
+/* To `out`, of type `to`. */
+static enum err read_as(const struct param *p, bool gradient, void *out, enum dtype to)
+{
+    struct dev *dev = p->store->dev;
+    enum dtype dt = gradient ? dev->at : param_master_type(p->store);
+    void *raw = out;
+    if (gradient)
+        TRY(param_grad_settle(p));
+    if (dt != to)
+        TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
+    enum err err = dev_d2h(dev, raw, gradient ? param_grad(p) : param_master(p),
+                           p->count * dtype_size(dt));
+    if (err == ERR_OK)
+        err = dev->ops->sync(dev);
+    for (int64_t i = 0; i < p->count && dt != to && err == ERR_OK; i++)
+        dtype_put(out, to, i, dtype_get(raw, dt, i));
+    if (dt != to)
+        mem_free(raw);
+    return err;
 }
 
 enum err param_read(const struct param *p, bool gradient, double *out)
 {
-    struct dev *dev = p->store->dev;
-    enum dtype dt = gradient ? dev->at : param_master_type(p->store);
-    if (gradient)
-        TRY(param_grad_settle(p));
-    const void *from = gradient ? param_grad(p) : param_master(p);
-    void *raw;
-    TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
-    enum err err = dev_d2h(dev, raw, from, p->count * dtype_size(dt));
-    if (err == ERR_OK)
-        err = dev->ops->sync(dev);
-    if (err == ERR_OK)
-        to_double(out, raw, dt, p->count);
-    mem_free(raw);
-    return err;
+    return read_as(p, gradient, out, DT_F64);
 }
 
 enum err param_read_f32(const struct param *p, float *out)
 {
-    struct dev *dev = p->store->dev;
-    double *wide;
-    if (param_master_type(p->store) == DT_F32) {
-        TRY(dev_d2h(dev, out, param_master(p), p->count * 4));
-        return dev->ops->sync(dev);
-    }
-    TRY(mem_new(p->count, sizeof *wide, p->spec.name, &wide));
-    enum err err = param_read(p, false, wide);
-    for (int64_t i = 0; i < p->count && err == ERR_OK; i++)
-        out[i] = (float)wide[i];
-    mem_free(wide);
-    return err;
+    return read_as(p, false, out, DT_F32);
 }

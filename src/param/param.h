@@ -11,7 +11,7 @@
  *
  * Data ranks may share a store's updates (ZeRO stage 1: Rajbhandari et al. 2020): it is cut in
  * pieces, and of each every rank owns an equal range, of which alone it holds master weights and
- * moments, in the order of the pieces (param_share.c).
+ * moments, in the order of the pieces.
  */
 #ifndef PLAIT_PARAM_PARAM_H
 #define PLAIT_PARAM_PARAM_H
@@ -80,13 +80,15 @@ int param_slot(const struct param_store *s, int64_t own);
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
 const struct param *param_find(const struct param_store *s, int part, enum model_role role);
 
+/* Type of the master weights: without a store of their own they are the weights. */
+enum dtype param_master_type(const struct param_store *s);
 /* Device addresses; NULL for p NULL. A gradient's is to be had once it is begun or settled, a
  * master weight's where all of them stand together. */
 void *param_w(const struct param *p);
 void *param_grad(const struct param *p);
 void *param_master(const struct param *p);
 
-/* ---- shared updates (param_share.c) ---- */
+/* ---- shared updates ---- */
 
 /* Cut the store, where it is shared, in pieces, one for each of n runs of its layers, of which
  * first[n] are the first ones. Errors: ERR_MEMORY. */
@@ -120,7 +122,7 @@ enum err param_grads_settle(const struct param_store *s);
 /* Copy the local box of a parameter between the device's master weights (or gradients) and a host
  * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */
 enum err param_read(const struct param *p, bool gradient, double *out);
-/* As param_read of the weights, rounded to float: without detours where the master is of floats. */
+/* As param_read of the weights, rounded to float. */
 enum err param_read_f32(const struct param *p, float *out);
 
 #endif

@@ -15,7 +15,7 @@
  *
  * The master weights are drawn; what is computed with is cast from them on the device.
  */
-#include "param/param_local.h"
+#include "param/param.h"
 
 #include <pthread.h>
 
@@ -64,12 +64,14 @@ static void *draw_slice(void *arg)
 {
     const struct slice *s = arg;
     int64_t cols = s->p->box.local[1], n;
+    enum dtype dt = s->dt;
     double x[RUN];
     for (int64_t done = 0; done < s->n; done += n) {
         int64_t row = (s->first + done) / cols, col = (s->first + done) % cols;
         n = num_min(num_min(s->n - done, cols - col), RUN);
         draw_run(s, row, col, n, x);
-        param_from_double(s->out + done * dtype_size(s->dt), x, s->dt, n);
+        for (int64_t i = 0; i < n; i++)
+            dtype_put(s->out, dt, done + i, x[i]);
     }
     return NULL;
 }

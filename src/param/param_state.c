@@ -11,8 +11,6 @@
  */
 #include "param/param_state.h"
 
-#include "param/param_local.h"
-
 struct param_run {
     const struct param_store *store; /* borrowed */
     int64_t begin, own, n;           /* param_range's, and how many */

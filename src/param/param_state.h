@@ -4,7 +4,7 @@
  * into memory of the host, and back.
  *
  * Each rank has a duty: ranges of its own stores that no other rank saves. Where data ranks share
- * the updates (param_share.c) they are those that the rank owns; elsewhere the data ranks hold the
+ * the updates they are those that the rank owns; elsewhere the data ranks hold the
  * same bits and each takes an equal part. The duties of all ranks tile every parameter exactly
  * once; copies (param.counted false) and padding belong to none. So nobody waits for another, and
  * nothing travels between ranks.

@@ -6,7 +6,7 @@
  */
 #include "param/param.h"
 #include "store.h"
-#include "param/param_local.h"
+#include "param/param.h"
 #include "test.h"
 
 #include <string.h>
@@ -130,8 +130,8 @@ static void written_as_the_nearest(void)
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
         uint16_t h;
         float f;
-        param_from_double(&h, &c[i].value, DT_BF16, 1);
-        param_from_double(&f, &c[i].value, DT_F32, 1);
+        dtype_put(&h, DT_BF16, 0, c[i].value);
+        dtype_put(&f, DT_F32, 0, c[i].value);
         CHECK_NEAR(bf16_to_f32(h), c[i].held, 0);
         CHECK_NEAR(f, (float)c[i].value, 0);
     }
