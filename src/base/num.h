@@ -64,7 +64,7 @@ static inline uint16_t bf16_from_f32(float f)
     return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
 }
 
-/* Number i of an array of dt, which is of numbers with a point; and a number in its place, rounded. */
+/* Number i of an array of dt, a type with a point; and a number to its place, rounded. */
 static inline double dtype_get(const void *p, enum dtype dt, int64_t i)
 {
     return dt == DT_F64   ? ((const double *)p)[i]

@@ -18,7 +18,7 @@
  *     comm                   | sum 0 | | sum 1 | | sum 2 |    | gather |
  *
  * With sp and copies between GPUs (t->chunked) both go by owner, in chunks: every rank sends one
- * and receives one at a time (comm/core/chunks.c), makes the next one's rows first and its own
+ * and receives one at a time (comm/core/request.c), makes the next one's rows first and its own
  * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
  * GEMM is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
  * others' links idle, so four of them take four times as long as one reduce-scatter.

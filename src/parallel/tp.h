@@ -26,7 +26,7 @@ struct tp {
     int64_t rows;             /* fewest rows of a piece of a GEMM that is split so that its sum
                                  overlaps the next; 0, and always with tp 1: no overlap, nothing
                                  is split, what is started is finished, too */
-    bool chunked;             /* with rows and sp: by owner, in chunks (comm/core/chunks.c) */
+    bool chunked;             /* with rows and sp: by owner, in chunks (comm/core/request.c) */
 };
 
 /* What is on its way. Zero it first; buffers stay untouched until it is finished, which is in the

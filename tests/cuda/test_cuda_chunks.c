@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums to owners and gathers in chunks (comm/core/chunks.c) between two, three and four GPUs of a
+ * Sums to owners and gathers in chunks (comm/core/request.c) between two, three and four GPUs of a
  * process, against the same in host memory. A chunk is written by the device's queue just before it
  * starts, and read just behind its end, and until then all is NaN; GPUs come to each chunk at other
  * times, each round another one last. Runs where this process sees as many GPUs.

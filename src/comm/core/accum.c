@@ -25,82 +25,47 @@ void comm_accum_set(struct comm_accum *t, const void *x, int64_t count, enum dty
     }
 }
 
-static void sum_f64(double *restrict t, const double *restrict x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        t[i] += x[i];
-}
-
-static void sum_f32(float *restrict t, const float *restrict x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        t[i] += x[i];
-}
-
-static void sum_bf16(float *restrict t, const uint16_t *restrict x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        t[i] += bf16_to_f32(x[i]);
-}
-
+/* Each of `count` elements b of x to its a in t, of types that are known here: compilers make
+ * vectors of it. */
+#define EACH(member, type, from_type, value, result) \
+    do {                                             \
+        type *restrict to = t->wide.member;          \
+        const from_type *restrict from = x;          \
+        for (int64_t i = 0; i < count; i++) {        \
+            type a = to[i], b = value(from[i]);      \
+            to[i] = (result);                        \
+        }                                            \
+    } while (0)
+/* Of numbers with a point the larger, and a NaN of either. */
+#define LARGER (b > a || isnan(b) ? b : a)
 /* Wraps on overflow instead of being undefined. */
-static void sum_i32(int32_t *restrict t, const int32_t *restrict x, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        t[i] = (int32_t)((uint32_t)t[i] + (uint32_t)x[i]);
-}
+#define WRAPPED (int32_t)((uint32_t)a + (uint32_t)b)
 
-static void accum_sum(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
+static void add(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
 {
     switch (dt) {
-    case DT_F64: sum_f64(t->wide.f64, x, count); break;
-    case DT_F32: sum_f32(t->wide.f32, x, count); break;
-    case DT_BF16: sum_bf16(t->wide.f32, x, count); break;
-    case DT_I32: sum_i32(t->wide.i32, x, count); break;
+    case DT_F64: EACH(f64, double, double, , a + b); break;
+    case DT_F32: EACH(f32, float, float, , a + b); break;
+    case DT_BF16: EACH(f32, float, uint16_t, bf16_to_f32, a + b); break;
+    case DT_I32: EACH(i32, int32_t, int32_t, , WRAPPED); break;
     case DT_COUNT: break;
-    }
-}
-
-static float max_f32(float a, float b)
-{
-    return b > a || b != b ? b : a; /* keeps a when a is NaN */
-}
-
-static void accum_max(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
-{
-    const double *d = x;
-    const float *f = x;
-    const uint16_t *b = x;
-    const int32_t *n = x;
-    switch (dt) {
-    case DT_F64:
-        for (int64_t i = 0; i < count; i++)
-            t->wide.f64[i] = d[i] > t->wide.f64[i] || d[i] != d[i] ? d[i] : t->wide.f64[i];
-        break;
-    case DT_F32:
-        for (int64_t i = 0; i < count; i++)
-            t->wide.f32[i] = max_f32(t->wide.f32[i], f[i]);
-        break;
-    case DT_BF16:
-        for (int64_t i = 0; i < count; i++)
-            t->wide.f32[i] = max_f32(t->wide.f32[i], bf16_to_f32(b[i]));
-        break;
-    case DT_I32:
-        for (int64_t i = 0; i < count; i++)
-            t->wide.i32[i] = n[i] > t->wide.i32[i] ? n[i] : t->wide.i32[i];
-        break;
-    case DT_COUNT:
-        break;
     }
 }
 
 void comm_accum_add(struct comm_accum *t, enum comm_red red, const void *x, int64_t count,
                     enum dtype dt)
 {
-    if (red == COMM_MAX)
-        accum_max(t, x, count, dt);
-    else
-        accum_sum(t, x, count, dt);
+    if (red != COMM_MAX) {
+        add(t, x, count, dt);
+        return;
+    }
+    switch (dt) {
+    case DT_F64: EACH(f64, double, double, , LARGER); break;
+    case DT_F32: EACH(f32, float, float, , LARGER); break;
+    case DT_BF16: EACH(f32, float, uint16_t, bf16_to_f32, LARGER); break;
+    case DT_I32: EACH(i32, int32_t, int32_t, , b > a ? b : a); break;
+    case DT_COUNT: break;
+    }
 }
 
 const void *comm_accum_result(struct comm_accum *t, int64_t count, enum dtype dt)

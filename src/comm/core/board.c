@@ -2,7 +2,7 @@
  *
  * Writing and reading entries. Texts and sets may be torn, when they are read while they are
  * written or their writer was stopped amid writing, so nothing is concluded from one look
- * (core/hang_timer.c).
+ * (core/hang.c).
  */
 #include "comm/core/board.h"
 

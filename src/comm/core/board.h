@@ -63,7 +63,7 @@ void comm_board_ended(struct comm_world *w);
 /* Has a rank of the world been in a file call within the last timeout? */
 bool comm_board_files(const struct comm_world *w);
 
-/* ---- core/hang_timer.c ---- */
+/* ---- core/hang.c ---- */
 
 /* Of one wait. Zeroed by comm_hang_timer_start, which also gives a heartbeat. */
 struct comm_hang_timer {
@@ -75,7 +75,7 @@ struct comm_hang_timer {
 void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t);
 /* A look at a wait that has not ended. Errors: ERR_HANG, when it has lasted for the world's timeout
  * and a rank that it is for, or that those wait for, has given no heartbeat for as long; the
- * message names that one first and then the chain (core/hang.c). A rank in a file call is alive.
+ * message names that one first and then the chain. A rank in a file call is alive.
  * The world has not failed yet. */
 enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
                                struct comm_hang_timer *t);
@@ -83,18 +83,5 @@ enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_o
 double comm_hang_timer_nap(const struct comm_world *w, const struct comm_hang_timer *t);
 /* So many seconds from now. */
 struct timespec comm_deadline(clockid_t clock, double seconds);
-
-/* ---- core/hang.c ---- */
-
-enum comm_hang_kind {
-    COMM_HANG_NONE,     /* someone gave a heartbeat not long ago */
-    COMM_HANG_SILENT,   /* rank `who` gives none */
-    COMM_HANG_DEADLOCK, /* all wait for each other; rank `who` is one of them */
-};
-struct comm_hang { enum comm_hang_kind kind; int who; };
-/* Who holds up this rank, which waits and has that in its entry. Errors: ERR_MEMORY. */
-enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out);
-/* FAIL with ERR_HANG: the message names who, and who waits for whom. */
-enum err comm_hang_fail(const struct comm_world *w, const struct comm_hang *h);
 
 #endif

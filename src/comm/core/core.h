@@ -41,9 +41,9 @@ struct comm_coll {
     enum dtype dt;
     enum comm_red red;
     int root;       /* member; reduce and broadcast only */
-    int chunk;      /* of a reduce_scatter or all_gather (core/chunks.c); 0: the whole */
+    int chunk;      /* of a reduce_scatter or all_gather (comm.h); 0: the whole */
     int64_t count;  /* elements as in comm.h; all_to_all: all that this member receives */
-    int64_t unit;   /* bytes of one element, 1 for broadcast; set by comm_coll_check */
+    int64_t unit;   /* bytes of one element, 1 for broadcast; set by core/request.c */
     void *out;      /* borrowed from the caller until finish; reduce: looked at on the root only */
     const void *in; /* borrowed from the caller until finish */
     struct comm_parts recv, send; /* all_to_all only; borrowed as these */
@@ -60,7 +60,7 @@ struct comm_msg {
 /* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
 enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL, COMM_REQ_DEVICE };
 
-/* A transport. All slots required. When a slot fails, the peers know it, so that none waits on. */
+/* A transport. When a slot fails, the peers know it, so that none waits on. */
 struct comm_ops {
     enum comm_kind kind;
     /* Start a message; fills r->op and r->word from 1 on. */
@@ -77,7 +77,8 @@ struct comm_ops {
     bool (*failed)(struct comm_world *w);
     /* FAIL with ERR_PEER when one has, naming what this rank was about. */
     enum err (*check)(struct comm_world *w, const char *what);
-    /* May this rank report why it ends the job? One of a machine's ranks; from any thread. */
+    /* May this rank report why it ends the job? One of a machine's ranks; from any thread. NULL:
+     * whoever ends the process. */
     bool (*may_report)(struct comm_world *w);
 };
 
@@ -167,17 +168,15 @@ extern const struct comm_gpus comm_gpu_transport;
 enum { COMM_HOST_LANE = -1 }; /* goes by the transport of the host's memory */
 enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
                         struct comm_req *r);
-/* What a caller can get wrong of an operation: its element type, a request that is still in use,
- * bytes beyond 64 bits, sides that overlap. Sets c->unit. *bytes: of the longer side. */
-enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const struct comm_req *r,
-                         int64_t *bytes);
-/* Checks and starts an operation; answers a group of one. */
-enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_req *r);
-/* The same, and finishes it. */
+/* Checks, starts and finishes an operation; answers a group of one. */
 enum err comm_coll_run(struct comm_group *g, struct comm_coll *c);
+
+/* FAIL with ERR_INTERNAL where a rank that ends well has unfinished operations. */
+enum err comm_check_finished(const struct comm_world *w);
 
 /* ---- operations in messages (core/describe.c) ---- */
 
+enum { COMM_PENDING_TEXT = 160 };
 /* "all_reduce" and so on. */
 const char *comm_coll_name(enum comm_coll_kind k);
 
@@ -185,6 +184,9 @@ const char *comm_coll_name(enum comm_coll_kind k);
 bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b);
 /* "all_reduce(sum) of 12 f32 elements", into buf, which is returned. */
 const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
+/* "..., operation 7 of group 3", into buf, which is returned. */
+const char *comm_coll_pending_text(const struct comm_group *g, const struct comm_coll *c,
+                                   int64_t seq, char buf[COMM_PENDING_TEXT]);
 /* FAIL with ERR_MISMATCH: operation number `seq` of group g differs between the ranks a and b. */
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2]);
@@ -193,7 +195,6 @@ struct comm_pair { int from, to; int64_t sends, receives; };
 enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struct comm_pair *p);
 
 /* ---- the operation that a rank waits for, filled in by each kind of operation ---- */
-enum { COMM_PENDING_TEXT = 160 };
 struct comm_pending_op {
     /* Is ranks[i] still to come? */
     bool (*missing)(const struct comm_pending_op *x, int i);
@@ -218,6 +219,18 @@ void comm_names_end(struct comm_names *n);
  * begins with a rank already or there is one rank only. Into buf, which is returned. */
 enum { COMM_RANK_TEXT = 2048 + 32 };
 const char *comm_rank_error(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT]);
+
+/* ---- what a launcher gives a process in its environment (core/launch.c), and nothing else ---- */
+struct comm_launch {
+    int size;       /* processes of the launch; 0: there is no launcher of MPI */
+    int rank;       /* -1: unknown */
+    int local_rank; /* its index on its machine; -1: unknown */
+    int local_size; /* processes on this machine; 0: unknown */
+    char job[64];   /* names the launch on this machine; "": unknown */
+};
+
+/* Local; nothing is kept. */
+void comm_launch_read(struct comm_launch *out);
 
 /* ---- arithmetic of a reduction ----
  * Set the accumulator to the first member's elements, add the others' in member order, take the

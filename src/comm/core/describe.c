@@ -43,6 +43,15 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96])
     return buf;
 }
 
+const char *comm_coll_pending_text(const struct comm_group *g, const struct comm_coll *c,
+                                   int64_t seq, char buf[COMM_PENDING_TEXT])
+{
+    char what[96];
+    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
+             comm_coll_text(c, what), seq, g->id);
+    return buf;
+}
+
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2])
 {

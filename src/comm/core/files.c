@@ -93,7 +93,7 @@ static void leave(const struct comm_files *f)
              text_seconds(log_now() - f->since, took), f->limit_s);
     if (!f->world) {
         log_line(LOG_ERROR, "%s", text);
-    } else if (f->world->ops->may_report(f->world)) {
+    } else if (!f->world->ops->may_report || f->world->ops->may_report(f->world)) {
         log_set_rank(-1); /* the message names it */
         log_line(LOG_ERROR, "%s", comm_rank_error(f->world, text, line));
     }

@@ -6,9 +6,15 @@
  * one that is stopped. Of those the one that was quiet longest is the cause, if that is the timeout
  * or more. A chain without an end is a deadlock. A rank of another machine has no entry here: it is
  * named when no other rank is silent and none that was found still works.
+ *
+ * A wait of less than a moment costs a store. After that moment the rank writes down for whom it
+ * waits, again at each close look, for members come one by one; the same rank must be found twice.
+ * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
+ * apart: what it stood still does not count as waiting.
  */
 #include "comm/core/board.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include <stdio.h>
@@ -17,7 +23,13 @@
 
 enum { LINKS_MAX = 6 }; /* of a chain in the message */
 
-/* The search: ranks in the order of being found, and from whom. */
+enum hang_kind {
+    HANG_NONE,     /* someone gave a heartbeat not long ago */
+    HANG_SILENT,   /* rank `who` gives none */
+    HANG_DEADLOCK, /* all wait for each other; rank `who` is one of them */
+};
+
+/* The search for who holds up this rank: ranks in the order of being found, and from whom. */
 struct search {
     const struct comm_world *w;
     int *queue, *from; /* (n) owned; from: -1: not found */
@@ -26,6 +38,8 @@ struct search {
     double waited; /* the shortest wait in the chain */
     int quietest, far; /* -1: none */
     bool alive;        /* somebody who does not wait gave a heartbeat */
+    enum hang_kind kind;
+    int who;
 };
 
 static bool waits_for(const struct comm_seen *s, int rank)
@@ -64,41 +78,25 @@ static void classify(struct search *f, int rank)
     }
 }
 
-static enum err search_open(const struct comm_world *w, struct search *f)
+/* This rank waits and has that in its entry. Errors: ERR_MEMORY. */
+static enum err search(const struct comm_world *w, struct search *f)
 {
-    *f = (struct search){.w = w, .quietest = -1, .far = -1, .waited = INFINITY};
+    *f = (struct search){.w = w, .quietest = -1, .far = -1, .waited = INFINITY, .who = w->rank};
     TRY(mem_new(2 * w->size, sizeof *f->queue, "who waits for whom", &f->queue));
     f->from = f->queue + w->size;
     for (int i = 0; i < w->size; i++)
         f->from[i] = -1;
-    return ERR_OK;
-}
-
-/* All who hold up this rank, in the order of finding. */
-static enum err search(const struct comm_world *w, struct search *f)
-{
-    TRY(search_open(w, f));
     f->from[w->rank] = w->rank;
     f->queue[f->found++] = w->rank;
     for (int i = 0; i < f->found; i++)
         classify(f, f->queue[i]);
-    return ERR_OK;
-}
-
-enum err comm_hang_find(const struct comm_world *w, struct comm_hang *out)
-{
-    struct search f;
-    TRY(search(w, &f));
-    *out = (struct comm_hang){.kind = COMM_HANG_NONE, .who = w->rank};
-    if (f.quietest >= 0)
-        *out = (struct comm_hang){COMM_HANG_SILENT, f.quietest};
-    else if (f.alive)
-        out->kind = COMM_HANG_NONE;
-    else if (f.far >= 0)
-        *out = (struct comm_hang){COMM_HANG_SILENT, f.far};
-    else if (f.waited >= w->timeout_s)
-        out->kind = COMM_HANG_DEADLOCK;
-    mem_free(f.queue);
+    int silent = f->quietest >= 0 ? f->quietest : f->alive ? -1 : f->far;
+    if (silent >= 0) {
+        f->kind = HANG_SILENT;
+        f->who = silent;
+    } else if (!f->alive && f->waited >= w->timeout_s) {
+        f->kind = HANG_DEADLOCK;
+    }
     return ERR_OK;
 }
 
@@ -122,15 +120,6 @@ static const char *rank_text(const struct comm_seen *s, int rank, char buf[128])
     return buf;
 }
 
-/* The ranks that it waits for. */
-static void waits_text(const struct comm_seen *s, int size, struct comm_names *n)
-{
-    for (int k = 0; k < size; k++)
-        if (waits_for(s, k))
-            comm_names_add(n, k);
-    comm_names_end(n);
-}
-
 /* "; rank 1 waits for it, for 60 s: the receive of ..., at 1F2 of step 7": rank `rank` for `next`
  * and whoever else. */
 static void link_text(const struct comm_world *w, int rank, int next, struct text *t)
@@ -139,95 +128,142 @@ static void link_text(const struct comm_world *w, int rank, int next, struct tex
     struct comm_names who = {.text = ""};
     char location[COMM_LOCATION_TEXT + 8];
     comm_board_read(w->board->of[rank], &s);
-    waits_text(&s, w->size, &who);
+    for (int k = 0; k < w->size; k++)
+        if (waits_for(&s, k))
+            comm_names_add(&who, k);
+    comm_names_end(&who);
     text_add(t, "; rank %d waits for rank %s, for %.3g s, in %s%s", rank,
              s.doing == COMM_WAITS && waits_for(&s, next) ? who.text : "", s.waited, s.pending,
              location_text(&s, location));
 }
 
-/* From the cause back to this rank. */
-static enum err chain_text(const struct comm_world *w, int who, struct text *t)
+static void silent_text(const struct search *f, struct text *t)
 {
-    struct search f;
+    char name[128], location[COMM_LOCATION_TEXT + 8];
+    const struct comm_world *w = f->w;
+    struct comm_seen s = {0};
     int links = 0;
-    TRY(search(w, &f));
-    for (int r = who; f.from[r] >= 0 && f.from[r] != r; r = f.from[r])
+    if (w->board->of[f->who]) {
+        comm_board_read(w->board->of[f->who], &s);
+        text_add(t, "%s does not answer: it gave no sign of life for %.3g s%s",
+                 rank_text(&s, f->who, name), s.quiet, location_text(&s, location));
+        if (s.doing == COMM_WAITS)
+            text_add(t, ", where it was stopped while it waited in %s", s.pending);
+    } else {
+        text_add(t, "rank %d, on another machine, does not answer", f->who);
+    }
+    /* From the cause back to this rank. */
+    for (int r = f->who; f->from[r] >= 0 && f->from[r] != r; r = f->from[r])
         if (links++ < LINKS_MAX)
-            link_text(w, f.from[r], r, t);
+            link_text(w, f->from[r], r, t);
     if (links > LINKS_MAX)
         text_add(t, "; and so on, over %d more rank%s to rank %d", links - LINKS_MAX,
                  text_plural(links - LINKS_MAX, "s"), w->rank);
-    mem_free(f.queue);
-    return t->err;
 }
 
-static enum err silent_text(const struct comm_world *w, int who, struct text *t)
+/* For whom a rank waits first; the world's size: for nobody. */
+static int first_wait(const struct comm_world *w, int rank)
 {
-    char name[128], location[COMM_LOCATION_TEXT + 8];
-    struct comm_seen s = {0};
-    const struct comm_entry *e = w->board->of[who];
-    if (!e) {
-        text_add(t, "rank %d, on another machine, does not answer", who);
-        return chain_text(w, who, t);
-    }
-    comm_board_read(e, &s);
-    text_add(t, "%s does not answer: it gave no sign of life for %.3g s%s",
-             rank_text(&s, who, name), s.quiet, location_text(&s, location));
-    if (s.doing == COMM_WAITS)
-        text_add(t, ", where it was stopped while it waited in %s", s.pending);
-    return chain_text(w, who, t);
-}
-
-/* From `from` along first waits until a rank comes twice: that one is on a cycle. */
-static int on_cycle(const struct comm_world *w, int from)
-{
-    for (int steps = 0; steps < w->size; steps++) {
-        struct comm_seen s;
-        int k = 0;
-        comm_board_read(w->board->of[from], &s);
-        while (k < w->size && !waits_for(&s, k))
-            k++;
-        if (k == w->size || !w->board->of[k])
-            return from;
-        from = k;
-    }
-    return from;
-}
-
-static void deadlock_text(const struct comm_world *w, int who, struct text *t)
-{
-    int first = on_cycle(w, who), rank = first, n = 0;
-    struct text links = {0};
     struct comm_seen s;
+    int k = 0;
+    comm_board_read(w->board->of[rank], &s);
+    while (k < w->size && !waits_for(&s, k))
+        k++;
+    return k;
+}
+
+static void deadlock_text(const struct search *f, struct text *t)
+{
+    const struct comm_world *w = f->w;
+    struct text links = {0};
+    int first = f->who, n = 0;
+    /* Along first waits until a rank comes twice: that one is on a cycle. */
+    for (int steps = 0; steps < w->size; steps++) {
+        int next = first_wait(w, first);
+        if (next == w->size || !w->board->of[next])
+            break;
+        first = next;
+    }
     text_add(t, "ranks");
+    int rank = first;
     do {
-        int k = 0;
-        comm_board_read(w->board->of[rank], &s);
-        while (k < w->size && !waits_for(&s, k))
-            k++;
+        int next = first_wait(w, rank);
         text_add(t, "%s %d", n ? "," : "", rank);
         if (n++ < LINKS_MAX)
-            link_text(w, rank, k, &links);
-        rank = k;
+            link_text(w, rank, next, &links);
+        rank = next;
     } while (rank < w->size && w->board->of[rank] && rank != first && n < w->size);
     text_add(t, " wait for each other, a deadlock%s", links.s ? links.s : "");
     text_free(&links);
 }
 
-enum err comm_hang_fail(const struct comm_world *w, const struct comm_hang *h)
+static enum err fail(const struct search *f)
 {
     struct text t = {0};
-    enum err err = ERR_OK;
-    if (h->kind == COMM_HANG_DEADLOCK)
-        deadlock_text(w, h->who, &t);
+    if (f->kind == HANG_DEADLOCK)
+        deadlock_text(f, &t);
     else
-        err = silent_text(w, h->who, &t);
-    if (err == ERR_OK)
-        err = t.err;
+        silent_text(f, &t);
+    enum err err = t.err;
     if (err == ERR_OK)
         err = err_set(ERR_HANG, __FILE__, __LINE__, "comm: %s; look where %s, or raise the hang "
-                      "timeout of %g s", t.s, h->kind == COMM_HANG_DEADLOCK ? "they are" : "it is",
-                      w->timeout_s);
+                      "timeout of %g s", t.s, f->kind == HANG_DEADLOCK ? "they are" : "it is",
+                      f->w->timeout_s);
     text_free(&t);
     return err;
+}
+
+/* ---- a wait that gets long ---- */
+
+/* Seconds between close looks, at most; and looks so far apart are a standstill. */
+static const double close_s = 0.2, still_s = 1;
+
+static double period(const struct comm_world *w)
+{
+    return fmin(close_s, w->timeout_s / 8);
+}
+
+void comm_hang_timer_start(struct comm_world *w, struct comm_hang_timer *t)
+{
+    double now = log_now();
+    *t = (struct comm_hang_timer){.begin = now, .seen = now, .next = now + period(w)};
+    comm_heartbeat(w);
+}
+
+enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_op *x,
+                               struct comm_hang_timer *t)
+{
+    double now = log_now();
+    struct search f;
+    comm_heartbeat(w);
+    if (now - t->seen > still_s)
+        t->begin += now - t->seen;
+    t->seen = now;
+    if (w->timeout_s <= 0 || now < t->next)
+        return ERR_OK;
+    t->next = now + period(w);
+    comm_board_waits(w, x, t->begin);
+    if (now - t->begin < w->timeout_s)
+        return ERR_OK;
+    TRY(search(w, &f));
+    int suspect = f.kind == HANG_NONE ? 0 : 1 + f.who;
+    enum err err = suspect && t->suspect == suspect ? fail(&f) : ERR_OK;
+    t->suspect = suspect;
+    mem_free(f.queue);
+    return err;
+}
+
+double comm_hang_timer_nap(const struct comm_world *w, const struct comm_hang_timer *t)
+{
+    return w->timeout_s > 0 ? fmax(0, t->next - log_now()) : -1;
+}
+
+struct timespec comm_deadline(clockid_t clock, double seconds)
+{
+    struct timespec t;
+    clock_gettime(clock, &t);
+    int64_t ns = t.tv_nsec + (int64_t)((seconds - floor(seconds)) * 1e9);
+    t.tv_sec += (time_t)floor(seconds) + (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
 }

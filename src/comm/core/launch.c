@@ -3,10 +3,9 @@
  * The variables of Open MPI's mpirun, of other process managers (PMI), and of srun, whose number of
  * tasks counts where its tasks get PMIx.
  */
-#include "comm/core/launch.h"
+#include "comm/core/core.h"
 
 #include "base/text.h"
-#include "comm/core/core.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

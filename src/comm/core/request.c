@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Messages and collectives as requests: callers' mistakes are found here, groups of one member are
- * answered without a transport, and the rest goes to a transport's table.
+ * Messages and collectives, each by its name, as requests: callers' mistakes are found here, groups
+ * of one member are answered without a transport, and the rest goes to a transport's table.
  *
  * Operations of a group have numbers (started, finished). Finishing number k finishes all before
  * it, so a call that waits (a reduce_scatter between two started all_reduces) keeps the order.
@@ -9,8 +9,10 @@
 #include "comm/core/core.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "device/device.h"
 #include <inttypes.h>
+#include <stdlib.h>
 
 /* ---- messages ---- */
 
@@ -64,6 +66,76 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
     r->world = w;
     w->unfinished++;
     return ERR_OK;
+}
+
+enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
+                         struct comm_req *r)
+{
+    struct comm_msg m = {.from = w->rank, .to = to, .tag = tag, .bytes = bytes, .src = p};
+    return comm_msg_start(w, &m, COMM_HOST_LANE, r);
+}
+
+enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64_t bytes,
+                         struct comm_req *r)
+{
+    /* A receive is known by its destination; an empty one may come without. */
+    static char nothing;
+    struct comm_msg m = {.from = from, .to = w->rank, .tag = tag, .bytes = bytes,
+                         .dst = p || bytes != 0 ? p : &nothing};
+    return comm_msg_start(w, &m, COMM_HOST_LANE, r);
+}
+
+/* ---- messages in device memory ---- */
+
+/* The order in which every rank opens its channels. */
+static int by_ends(const void *a, const void *b)
+{
+    const struct comm_channel *x = a, *y = b;
+    if (x->from != y->from)
+        return x->from < y->from ? -1 : 1;
+    if (x->to != y->to)
+        return x->to < y->to ? -1 : 1;
+    return (x->lane > y->lane) - (x->lane < y->lane);
+}
+
+enum err comm_channels_open(struct comm_world *w, const struct comm_channel *c, int n)
+{
+    for (int i = 0; i < n; i++) {
+        int peer = c[i].from == w->rank ? c[i].to : c[i].from;
+        bool mine = c[i].from == w->rank || c[i].to == w->rank;
+        if (!mine || peer == w->rank || peer < 0 || peer >= w->size || c[i].lane < 0 ||
+            c[i].lane >= COMM_LANES)
+            FAIL(ERR_INTERNAL, "comm: rank %d of %d opens lane %d from rank %d to rank %d; it must "
+                               "be one end of it, and lanes are 0..%d", w->rank, w->size, c[i].lane,
+                 c[i].from, c[i].to, COMM_LANES - 1);
+    }
+    if (!w->device || n == 0)
+        return ERR_OK;
+    struct comm_channel *sorted;
+    TRY(mem_new(n, sizeof *sorted, "channels", &sorted));
+    memcpy(sorted, c, (size_t)n * sizeof *c);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_ends);
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        err = w->device->ops->channel_open(w, &sorted[i]);
+    mem_free(sorted);
+    return err;
+}
+
+enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r)
+{
+    struct comm_msg x = {.from = w->rank, .to = m->peer, .tag = m->tag, .bytes = m->bytes,
+                         .src = m->p};
+    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
+}
+
+enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
+                                struct comm_req *r)
+{
+    struct comm_msg x = {.from = m->peer, .to = w->rank, .tag = m->tag, .bytes = m->bytes,
+                         .dst = m->p};
+    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
 }
 
 /* ---- collectives ---- */
@@ -162,8 +234,8 @@ static enum err coll_alone(const struct comm_group *g, struct comm_coll *c, int6
     return ERR_OK;
 }
 
-enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const struct comm_req *r,
-                         int64_t *bytes)
+static enum err coll_check(const struct comm_group *g, struct comm_coll *c,
+                           const struct comm_req *r, int64_t *bytes)
 {
     char buf[96];
     if ((unsigned)c->dt >= DT_COUNT)
@@ -181,22 +253,15 @@ enum err comm_coll_check(const struct comm_group *g, struct comm_coll *c, const 
     return coll_overlap(g, c, *bytes);
 }
 
-/* Not between the chunks of another (core/chunks.c). */
-static enum err chunks_over(const struct comm_group *g, const struct comm_coll *c)
-{
-    char buf[96];
-    if (g->chunk > 0 && c->chunk == 0)
-        FAIL(ERR_INTERNAL, "comm: %s in group %d between chunks %d and %d of another",
-             comm_coll_text(c, buf), g->id, g->chunk, g->chunk + 1);
-    return ERR_OK;
-}
-
-enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_req *r)
+/* now: starts and finishes it in one, where nothing else of the group is unfinished. */
+static enum err coll_start(struct comm_group *g, struct comm_coll *c, struct comm_req *r, bool now)
 {
     char buf[96];
     int64_t bytes;
-    TRY(comm_coll_check(g, c, r, &bytes));
-    TRY(chunks_over(g, c));
+    TRY(coll_check(g, c, r, &bytes));
+    if (g->chunk > 0 && c->chunk == 0)
+        FAIL(ERR_INTERNAL, "comm: %s in group %d between chunks %d and %d of another",
+             comm_coll_text(c, buf), g->id, g->chunk, g->chunk + 1);
     *r = (struct comm_req){0};
     if (g->n == 1)
         return coll_alone(g, c, bytes);
@@ -204,11 +269,15 @@ enum err comm_coll_start(struct comm_group *g, struct comm_coll *c, struct comm_
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
-    TRY(g->lane ? g->world->device->ops->coll_start(g, c, false) : g->world->ops->coll_start(g, c));
+    TRY(g->lane ? g->world->device->ops->coll_start(g, c, now) : g->world->ops->coll_start(g, c));
     spend(g->world, begin);
     count_coll(g, c, bytes);
-    *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, g->started}};
-    g->started++;
+    int64_t seq = g->started++;
+    if (now) {
+        g->finished = g->started;
+        return ERR_OK;
+    }
+    *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, seq}};
     g->world->unfinished++;
     return ERR_OK;
 }
@@ -243,16 +312,141 @@ enum err comm_finish(struct comm_req *r)
 enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
 {
     struct comm_req r = {0};
+    TRY(coll_start(g, c, &r, g->lane && g->started == g->finished));
+    return comm_finish(&r);
+}
+
+/* ---- collectives by name ---- */
+
+static struct comm_coll coll(enum comm_coll_kind k, void *out, const void *in, int64_t count,
+                             enum dtype dt)
+{
+    return (struct comm_coll){.kind = k, .dt = dt, .count = count, .out = out, .in = in};
+}
+
+enum err comm_all_reduce_start(struct comm_group *g, void *p, int64_t count, enum dtype dt,
+                               enum comm_red op, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_ALL_REDUCE, p, p, count, dt);
+    c.red = op;
+    return coll_start(g, &c, r, false);
+}
+
+enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
+                         enum comm_red op)
+{
+    struct comm_coll c = coll(COMM_ALL_REDUCE, p, p, count, dt);
+    c.red = op;
+    return comm_coll_run(g, &c);
+}
+
+enum err comm_reduce_scatter_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                                   enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_REDUCE_SCATTER, out, in, count, dt);
+    return coll_start(g, &c, r, false);
+}
+
+enum err comm_reduce_scatter(struct comm_group *g, void *out, const void *in, int64_t count,
+                             enum dtype dt)
+{
+    struct comm_coll c = coll(COMM_REDUCE_SCATTER, out, in, count, dt);
+    return comm_coll_run(g, &c);
+}
+
+enum err comm_all_gather_start(struct comm_group *g, void *out, const void *in, int64_t count,
+                               enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_ALL_GATHER, out, in, count, dt);
+    return coll_start(g, &c, r, false);
+}
+
+enum err comm_all_gather(struct comm_group *g, void *out, const void *in, int64_t count,
+                         enum dtype dt)
+{
+    struct comm_coll c = coll(COMM_ALL_GATHER, out, in, count, dt);
+    return comm_coll_run(g, &c);
+}
+
+enum err comm_reduce_start(struct comm_group *g, int root, void *out, const void *in, int64_t count,
+                           enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_REDUCE, out, in, count, dt);
+    c.root = root;
+    return coll_start(g, &c, r, false);
+}
+
+enum err comm_all_to_all(struct comm_group *g, const struct comm_to_all *a)
+{
+    struct comm_coll c = coll(COMM_ALL_TO_ALL, a->out, a->in, 0, a->dt);
+    c.recv = a->recv;
+    c.send = a->send;
+    return comm_coll_run(g, &c);
+}
+
+enum err comm_broadcast(struct comm_group *g, int root, void *p, int64_t bytes)
+{
+    struct comm_coll c = {.kind = COMM_BROADCAST, .root = root, .count = bytes, .out = p, .in = p};
+    return comm_coll_run(g, &c);
+}
+
+enum err comm_barrier(struct comm_group *g)
+{
+    return comm_coll_run(g->host ? g->host : g, &(struct comm_coll){.kind = COMM_BARRIER});
+}
+
+/* ---- in chunks ----
+ * Sums to owners and gathers, member by member, so that GEMMs overlap them: each member computes
+ * another owner's chunk first, or takes the chunks as they come. With chunk k each member sends to
+ * one and receives from one, all of them different, so that every link is in use both ways (Wang et
+ * al. 2023 cut GEMMs so). Only copies between GPUs gain by that; else one chunk does all.
+ *
+ *     chunk                1          2          3
+ *     summand goes to      me + 1     me + 2     me + 3     (and from there comes
+ *     comes from           me - 1     me - 2     me - 3      what is gathered) */
+
+/* whole: the chunk that does all where none goes by itself. */
+static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole,
+                            struct comm_req *r)
+{
+    int chunks = (int)num_max(1, g->n - (c->kind == COMM_ALL_GATHER)), chunk = c->chunk;
     int64_t bytes;
-    if (g->lane && g->started == g->finished) {
-        TRY(comm_coll_check(g, c, &r, &bytes));
-        TRY(chunks_over(g, c));
-        TRY(g->world->device->ops->coll_start(g, c, true));
-        count_coll(g, c, bytes);
-        g->finished = ++g->started;
-        return ERR_OK;
-    }
-    TRY(comm_coll_start(g, c, &r));
-    TRY(comm_finish(&r));
+    char buf[96];
+    TRY(coll_check(g, c, r, &bytes)); /* here, as not every chunk starts something */
+    if (chunk < 1 || chunk > chunks)
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d; chunks are 1 to %d", comm_coll_text(c, buf),
+             g->n, chunks);
+    if (chunk != g->chunk + 1 || (g->chunk > 0 && c->kind != g->chunk_of))
+        FAIL(ERR_INTERNAL, "comm: %s in group %d behind chunk %d of %s", comm_coll_text(c, buf),
+             g->id, g->chunk, g->chunk > 0 ? comm_coll_name(g->chunk_of) : "none");
+    bool alone = g->lane && g->world->device->ops->coll_chunks(g, c);
+    if (!alone)
+        c->chunk = 0;
+    g->chunk = 0; /* for what may be started now */
+    if (alone || chunk == whole)
+        TRY(coll_start(g, c, r, false));
+    g->chunk = chunk < chunks ? chunk : 0;
+    g->chunk_of = c->kind;
     return ERR_OK;
+}
+
+enum err comm_reduce_scatter_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
+                                         int64_t count, enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_REDUCE_SCATTER, out, in, count, dt);
+    c.chunk = chunk;
+    return start_chunk(g, &c, g->n, r);
+}
+
+enum err comm_all_gather_chunk_start(struct comm_group *g, int chunk, void *out, const void *in,
+                                     int64_t count, enum dtype dt, struct comm_req *r)
+{
+    struct comm_coll c = coll(COMM_ALL_GATHER, out, in, count, dt);
+    c.chunk = chunk;
+    return start_chunk(g, &c, 1, r);
+}
+
+bool comm_group_chunks(const struct comm_group *g, int64_t bytes)
+{
+    return !g->copies || bytes <= COMM_COPIES_BYTES / g->n;
 }

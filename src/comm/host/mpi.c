@@ -13,7 +13,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "comm/host/mpi_start.h"
 #include <stdio.h>
 
 enum { ABORT_S = 5 }; /* from learning of a failure to ending the job oneself */
@@ -122,9 +121,7 @@ static enum err end_together(struct comm_mpi_endpoint *e)
     struct comm_pending_op x = {.missing = end_missing, .text = end_text, .n = e->world.size,
                                 .a = e};
     int *ranks;
-    if (e->world.unfinished != 0)
-        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
-             (long long)e->world.unfinished, text_plural(e->world.unfinished, "s"));
+    TRY(comm_check_finished(&e->world));
     TRY(mem_new(e->world.size, sizeof *ranks, "the ranks of a world", &ranks));
     for (int i = 0; i < e->world.size; i++)
         ranks[i] = i;

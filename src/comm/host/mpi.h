@@ -7,10 +7,29 @@
 #ifndef PLAIT_COMM_MPI_H
 #define PLAIT_COMM_MPI_H
 
-#include "comm/host/mpi_life.h"
-#include "comm/core/core.h"
+#include "comm/core/board.h"
 #include <mpi.h>
-#include <stdatomic.h>
+#include <pthread.h>
+
+/* What processes of one machine share besides messages: the entries of core/board.h, who has
+ * reported the job's error, and who has died. */
+struct comm_mpi_shared; /* what lies in the shared memory */
+
+struct comm_mpi_life {
+    struct comm_world *world; /* borrowed */
+    struct comm_board board;
+    MPI_Comm host;            /* the ranks of this machine */
+    MPI_Win memory;
+    struct comm_mpi_shared *shared; /* the window's */
+    int hosts;                /* ranks here */
+    int *rank;                /* (hosts) owned: their ranks in the world */
+    struct pollfd *poll;      /* (hosts + 1) owned: a descriptor of each process, -1: none; the last
+                                 ends the watch */
+    int stop;                 /* the other end of that; -1: there is no watch */
+    pthread_t watch;
+    atomic_int died;          /* 1 + the rank whose process has ended before its work; 0: none */
+    atomic_bool reported;     /* by this process */
+};
 
 /* An operation of a group, which a rank moves on whenever it looks. */
 struct comm_mpi_active {
@@ -77,6 +96,27 @@ enum err comm_mpi_give_up(struct comm_mpi_endpoint *e, enum err err);
 
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
 enum err comm_mpi_check(const struct comm_mpi_endpoint *e, const char *what);
+
+/* ---- host/mpi_life.c ---- */
+
+/* Collective over the world; *l is zeroed. */
+enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w);
+/* After a run without failure, behind the last message of all. Collective. */
+void comm_mpi_life_close(struct comm_mpi_life *l);
+/* True on the one process of the machine that calls it first: it reports what ends the job. */
+bool comm_mpi_life_is_reporter(struct comm_mpi_life *l);
+
+/* ---- host/mpi_start.c ---- */
+
+/* Start MPI, if nobody has, and learn whether each process of the launch could and is about to run
+ * `what`. When comm_mpi_limit_end is not called within limit_s (0: none), the process ends with
+ * ERR_HANG. Collective over the launch, in which processes that have an error, or run nothing, take
+ * part by comm_mpi_report_error. Errors: the code of a process that has one; ERR_MISMATCH, with who
+ * runs something else. */
+enum err comm_mpi_start(const char *what, double limit_s);
+void comm_mpi_limit_end(void);
+/* comm_report_error. */
+enum err comm_mpi_report_error(enum err code, const char *text, void (*print)(const char *text));
 
 /* Slots of comm_ops. */
 void comm_mpi_abort(struct comm_world *w, enum err code);

@@ -511,10 +511,7 @@ static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PEND
 {
     const struct comm_group *g = x->a;
     const struct comm_mpi_group *m = g->impl;
-    char what[96];
-    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
-             comm_coll_text(&m->queue[x->seq % COMM_UNFINISHED_MAX], what), x->seq, g->id);
-    return buf;
+    return comm_coll_pending_text(g, &m->queue[x->seq % COMM_UNFINISHED_MAX], x->seq, buf);
 }
 
 enum err comm_mpi_coll_finish(struct comm_group *g)

@@ -7,16 +7,240 @@
  * is the same on each, that of the lowest rank with an error. A process without ranks to run takes
  * part, too, by comm_report_error; where others have some, they would wait for it for ever.
  */
-#include "comm/host/mpi_start.h"
-
-#include "base/mem.h"
-#include "comm/core/board.h"
-#include "comm/core/launch.h"
 #include "comm/host/mpi.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
 #include <xxhash.h>
+
+enum { START_S = 15, REPORTER_S = 2 };
+
+/* ---- names ----
+ * Processes of a launch on one machine know of each other by names of the kernel's abstract
+ * sockets, which end with the process that holds them and leave no file: one for each that is in
+ * calls with a limit, and one for what is reported when the time is over. Whoever gets the latter
+ * prints it, and stays until all that have come have asked for it, two seconds at most; the others
+ * wait until its end has the launcher end them. */
+
+/* The address of `what` of this launch. False: which launch it is is not known. */
+static bool address_of(const char *what, struct sockaddr_un *at, socklen_t *size)
+{
+    struct comm_launch l;
+    comm_launch_read(&l);
+    if (!l.job[0] || l.size < 2)
+        return false;
+    *at = (struct sockaddr_un){.sun_family = AF_UNIX}; /* a path that begins with 0 is a name */
+    int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "plait.%ld.%s.%s",
+                     (long)getuid(), l.job, what);
+    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+                        num_min(n, (int)sizeof at->sun_path - 2));
+    return n > 0;
+}
+
+/* A socket that holds the name, or -1 and *taken when another does. */
+static int take_name(const char *what, bool *taken)
+{
+    struct sockaddr_un at;
+    socklen_t size;
+    *taken = false;
+    if (!address_of(what, &at, &size))
+        return -1;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, size) == 0)
+        return fd;
+    *taken = true;
+    /* The holder learns that one more has asked. */
+    (void)sendto(fd, "", 1, MSG_DONTWAIT, (const struct sockaddr *)&at, size);
+    close(fd);
+    return -1;
+}
+
+static bool is_taken(const char *what)
+{
+    struct sockaddr_un at;
+    socklen_t size;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool there = fd >= 0 && address_of(what, &at, &size) &&
+                 connect(fd, (const struct sockaddr *)&at, size) == 0;
+    if (fd >= 0)
+        close(fd);
+    return there;
+}
+
+static void rank_name(int rank, char buf[32])
+{
+    snprintf(buf, 32, "rank %d", rank);
+}
+
+/* The name of this process while it is in the calls, or -1. */
+static int come(const struct comm_launch *l)
+{
+    char name[32];
+    bool taken;
+    if (l->rank < 0)
+        return -1;
+    rank_name(l->rank, name);
+    return take_name(name, &taken);
+}
+
+/* The ranks that have not come; none when all have, or when the launcher does not put all of its
+ * processes on this machine. */
+static void absent(struct comm_names *n)
+{
+    struct comm_launch l;
+    comm_launch_read(&l);
+    for (int r = 0; r < l.size && l.local_size == l.size; r++) {
+        char name[32];
+        rank_name(r, name);
+        if (!is_taken(name))
+            comm_names_add(n, r);
+    }
+    comm_names_end(n);
+}
+
+/* Until `others` have asked for the name that fd holds, or the time is over. */
+static void await_others(int fd, int others)
+{
+    double end = log_now() + REPORTER_S;
+    while (others-- > 0) {
+        double left = end - log_now();
+        char c;
+        if (left <= 0)
+            return;
+        struct timeval t = {(time_t)left, (suseconds_t)((left - floor(left)) * 1e6)};
+        if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) != 0 || recv(fd, &c, 1, 0) < 0)
+            return;
+    }
+}
+
+/* Among those with the same text. */
+static void print_once(const char *text, void (*print)(const char *text))
+{
+    char name[32];
+    bool taken;
+    struct comm_launch l;
+    snprintf(name, sizeof name, "reports %016llx",
+             (unsigned long long)XXH3_64bits(text, strlen(text)));
+    int fd = take_name(name, &taken);
+    if (taken) {
+        nanosleep(&(struct timespec){2 * REPORTER_S, 0}, NULL);
+        return;
+    }
+    comm_launch_read(&l);
+    print(text);
+    if (fd >= 0)
+        await_others(fd, (l.local_size > 0 ? l.local_size : l.size) - 1);
+    /* The descriptor, and with it the name, ends with the process. */
+}
+
+/* ---- the limit ----
+ * Of MPI_Init, which waits for every process that was launched, also for one that will never call
+ * it, and of MPI_Finalize, which waits for one that is stopped: a thread keeps the time. */
+
+/* What is said when the time is over: `text`, and the process ends with `code`; text NULL: that
+ * `what` does not end and which ranks have not come, and ERR_HANG. Texts are borrowed. */
+struct late {
+    const char *what, *text;
+    void (*print)(const char *text);
+    enum err code;
+};
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool runs, done;
+    double limit_s;
+    struct late late;
+    int come; /* a socket that has the process's name, or -1 */
+} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .come = -1};
+
+static void log_late(const char *text)
+{
+    log_line(LOG_ERROR, "%s", text);
+}
+
+static void too_late(void)
+{
+    const struct late *l = &keeper.late;
+    struct comm_names away = {.text = ""};
+    char text[512];
+    if (l->text) {
+        print_once(l->text, l->print);
+        err_leave(l->code);
+    }
+    absent(&away);
+    snprintf(text, sizeof text, "comm: %s has waited %g s for the launcher's other processes%s%s; "
+             "each of them must be plait, with train.transport mpi, and run; look at it, or raise "
+             "train.hang_timeout", l->what, keeper.limit_s,
+             away.named ? ", of which these have not come: rank " : "", away.text);
+    print_once(text, log_late);
+    err_leave(ERR_HANG);
+}
+
+static void *keep_time(void *arg)
+{
+    struct timespec end = comm_deadline(CLOCK_MONOTONIC, ceil(keeper.limit_s));
+    (void)arg;
+    pthread_mutex_lock(&keeper.lock);
+    int rc = 0;
+    while (!keeper.done && rc == 0)
+        rc = pthread_cond_timedwait(&keeper.wake, &keeper.lock, &end);
+    bool late = !keeper.done;
+    pthread_mutex_unlock(&keeper.lock);
+    if (late)
+        too_late();
+    return NULL;
+}
+
+/* Until comm_mpi_limit_end this process is in calls of MPI that wait for all others and know no
+ * limit: peers on the same machine can see that it has come to them, and it has limit_s for them
+ * (at least START_S; 0: no limit). */
+static void limit(double limit_s, const struct late *late)
+{
+    pthread_condattr_t attr;
+    struct comm_launch l;
+    comm_launch_read(&l);
+    keeper.come = come(&l);
+    if (limit_s <= 0 || l.size < 2 || pthread_condattr_init(&attr) != 0)
+        return;
+    keeper.limit_s = fmax(limit_s, START_S);
+    keeper.late = *late;
+    keeper.done = false;
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&keeper.wake, &attr);
+    pthread_condattr_destroy(&attr);
+    keeper.runs = thread_start(&keeper.thread, keep_time, NULL,
+                               "keep the time of MPI's start or end") == ERR_OK;
+    if (!keeper.runs)
+        log_line(LOG_WARN, "%s", err_text());
+}
+
+void comm_mpi_limit_end(void)
+{
+    if (keeper.come >= 0)
+        close(keeper.come);
+    keeper.come = -1;
+    if (!keeper.runs)
+        return;
+    pthread_mutex_lock(&keeper.lock);
+    keeper.done = true;
+    pthread_cond_signal(&keeper.wake);
+    pthread_mutex_unlock(&keeper.lock);
+    pthread_join(keeper.thread, NULL);
+    pthread_cond_destroy(&keeper.wake);
+    keeper.runs = false;
+}
+
+/* ---- starting and ending ---- */
 
 /* What a process brings to the start. */
 enum { WHAT_WORDS = 4, REPORT_WORDS = 2 + WHAT_WORDS };
@@ -37,7 +261,7 @@ static void finalize(void)
     MPI_Finalized(&done);
     if (done)
         return;
-    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){.what = "the end of MPI (all is done)"});
+    limit(start.limit_s, &(struct late){.what = "the end of MPI (all is done)"});
     MPI_Finalize();
     comm_mpi_limit_end();
 }
@@ -122,36 +346,23 @@ static enum err agree(enum err code, const char *text, const char *what, struct 
     return ERR_OK;
 }
 
-/* Other processes of the launch run something else, or nothing that has ranks. */
-static enum err differ(const struct agreement *a, const char *what)
-{
-    FAIL(ERR_MISMATCH, "comm: rank %s of the launch run%s %s, and rank %d runs %s; start the same "
-                       "command on all", a->others.text, a->others.named == 1 ? "s" : "",
-         a->other[0] ? a->other : "something else, which needs no other ranks", start.rank, what);
-}
-
 enum err comm_mpi_start(const char *what, double limit_s)
 {
     struct agreement a;
     start.limit_s = limit_s;
-    comm_mpi_limit(limit_s, &(struct comm_mpi_late){.what = "the start of MPI"});
+    limit(limit_s, &(struct late){.what = "the start of MPI"});
     TRY(initialise());
     if (!start.agreed) {
         TRY(agree(ERR_OK, "", what, &a));
-        if (a.others.named)
-            return differ(&a, what);
+        if (a.others.named) /* they run something else, or nothing that has ranks */
+            FAIL(ERR_MISMATCH, "comm: rank %s of the launch run%s %s, and rank %d runs %s; start "
+                 "the same command on all", a.others.text, a.others.named == 1 ? "s" : "",
+                 a.other[0] ? a.other : "something else, which needs no other ranks", start.rank,
+                 what);
     }
     if (start.code != ERR_OK)
         FAIL(start.code, "comm: rank %d cannot start", start.rank);
     return ERR_OK;
-}
-
-/* The error of this process, with its rank where not all have it. */
-static void print_own(const struct agreement *a, const char *text, void (*print)(const char *text))
-{
-    struct comm_world w = {.rank = a->rank, .size = a->size};
-    char buf[COMM_RANK_TEXT];
-    print(a->same == a->size ? text : comm_rank_error(&w, text, buf));
 }
 
 enum err comm_mpi_report_error(enum err code, const char *given, void (*print)(const char *text))
@@ -172,8 +383,8 @@ enum err comm_mpi_report_error(enum err code, const char *given, void (*print)(c
         return code;
     }
     snprintf(text, sizeof text, "%s", given);
-    start.limit_s = COMM_MPI_START_S;
-    comm_mpi_limit(start.limit_s, &(struct comm_mpi_late){
+    start.limit_s = START_S;
+    limit(start.limit_s, &(struct late){
         .what = "the end", .text = code ? text : NULL, .print = print, .code = code});
     enum err err = initialise();
     if (err == ERR_OK)
@@ -181,7 +392,10 @@ enum err comm_mpi_report_error(enum err code, const char *given, void (*print)(c
     comm_mpi_limit_end();
     if (err != ERR_OK && code != ERR_OK)
         print(text);
-    else if (err == ERR_OK && code != ERR_OK && a.first == a.rank)
-        print_own(&a, text, print);
+    if (err == ERR_OK && code != ERR_OK && a.first == a.rank) { /* with the rank, if not of all */
+        struct comm_world w = {.rank = a.rank, .size = a.size};
+        char buf[COMM_RANK_TEXT];
+        print(a.same == a.size ? text : comm_rank_error(&w, text, buf));
+    }
     return err == ERR_OK ? start.code : code;
 }

@@ -34,13 +34,6 @@ static enum err check_rank(struct comm_world *w, const char *what)
     return comm_thread_check(comm_thread_endpoint(w), what);
 }
 
-/* Whoever ends the process reports. */
-static bool may_report(struct comm_world *w)
-{
-    (void)w;
-    return true;
-}
-
 static const struct comm_ops thread_ops = {
     .kind = COMM_THREAD,
     .msg_start = comm_thread_msg_start,
@@ -52,16 +45,7 @@ static const struct comm_ops thread_ops = {
     .abort = abort_rank,
     .failed = has_failed,
     .check = check_rank,
-    .may_report = may_report,
 };
-
-static enum err check_finished(const struct comm_world *w)
-{
-    if (w->unfinished != 0)
-        FAIL(ERR_INTERNAL, "comm: the rank ends with %lld unfinished operation%s",
-             (long long)w->unfinished, text_plural(w->unfinished, "s"));
-    return ERR_OK;
-}
 
 static void *rank_main(void *arg)
 {
@@ -70,7 +54,7 @@ static void *rank_main(void *arg)
     log_set_rank(e->world.rank);
     e->err = j->body(j->arg, &e->world);
     if (e->err == ERR_OK)
-        e->err = check_finished(&e->world);
+        e->err = comm_check_finished(&e->world);
     if (e->err != ERR_OK) {
         snprintf(e->text, sizeof e->text, "%s", err_text());
         comm_thread_fail(e);

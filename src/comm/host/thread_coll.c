@@ -387,10 +387,7 @@ static bool member_missing(const struct comm_pending_op *x, int i)
 static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
 {
     const struct comm_group *g = x->a;
-    char what[96];
-    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
-             comm_coll_text(&slot_of(x)->arg[g->me], what), x->seq, g->id);
-    return buf;
+    return comm_coll_pending_text(g, &slot_of(x)->arg[g->me], x->seq, buf);
 }
 
 enum err comm_thread_coll_finish(struct comm_group *g)
