@@ -21,59 +21,45 @@ const char *dtype_name(enum dtype dt)
 
 double dtype_most(enum dtype dt)
 {
-    static const uint32_t below_half = 0x7f7f7fff; /* its largest and less than half a unit */
-    float most;
-    memcpy(&most, &below_half, sizeof most);
-    return dt == DT_F64 ? DBL_MAX : dt == DT_F32 ? (double)FLT_MAX : (double)most;
+    /* bf16: its largest and less than half a unit */
+    return dt == DT_F64 ? DBL_MAX : dt == DT_F32 ? (double)FLT_MAX : 0x1.fefffep127;
 }
 
 /* All are looked at without a branch first, which compilers make vectors of. */
-int64_t num_within_f32(const float *p, int64_t n, float most)
-{
-    unsigned beyond = 0;
-    int64_t i = 0;
-    for (int64_t k = 0; k < n; k++)
-        beyond |= !(fabsf(p[k]) <= most);
-    while (beyond && i < n && fabsf(p[i]) <= most)
-        i++;
-    return beyond ? i : n;
-}
-
-int64_t num_within_f64(const double *p, int64_t n, double most)
-{
-    unsigned beyond = 0;
-    int64_t i = 0;
-    for (int64_t k = 0; k < n; k++)
-        beyond |= !(fabs(p[k]) <= most);
-    while (beyond && i < n && fabs(p[i]) <= most)
-        i++;
-    return beyond ? i : n;
-}
+#define WITHIN(name, type, size)                         \
+    int64_t name(const type *p, int64_t n, type most)    \
+    {                                                    \
+        int64_t i = 0, beyond = 0;                       \
+        for (int64_t k = 0; k < n; k++)                  \
+            beyond |= !(size(p[k]) <= most);             \
+        while (beyond && i < n && size(p[i]) <= most)    \
+            i++;                                         \
+        return beyond ? i : n;                           \
+    }
+WITHIN(num_within_f32, float, fabsf)
+WITHIN(num_within_f64, double, fabs)
 
 bool num_mul(int64_t a, int64_t b, int64_t *out)
 {
-    int64_t r;
-    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &r))
+    if (a < 0 || b < 0 || __builtin_mul_overflow(a, b, &a))
         return false;
-    *out = r;
+    *out = a;
     return true;
 }
 
 bool num_add(int64_t a, int64_t b, int64_t *out)
 {
-    int64_t r;
-    if (a < 0 || b < 0 || __builtin_add_overflow(a, b, &r))
+    if (a < 0 || b < 0 || __builtin_add_overflow(a, b, &a))
         return false;
-    *out = r;
+    *out = a;
     return true;
 }
 
 bool num_round_up(int64_t a, int64_t to, int64_t *out)
 {
-    int64_t r;
-    if (to <= 0 || !num_add(a, to - 1, &r))
+    if (to <= 0 || !num_add(a, to - 1, &a))
         return false;
-    *out = r / to * to;
+    *out = a / to * to;
     return true;
 }
 
@@ -203,8 +189,5 @@ uint64_t num_hash(const char *s)
 
 bool num_drop_kept(uint64_t seed, uint32_t stream, uint32_t step, int64_t index, uint32_t threshold)
 {
-    uint64_t quad = (uint64_t)index / 4;
-    uint32_t counter[4] = {(uint32_t)quad, (uint32_t)(quad >> 32), stream, step};
-    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    return philox4x32(counter, key).v[index % 4] >= threshold;
+    return draw(seed, (uint64_t)step << 32 | stream, index / 4).v[index % 4] >= threshold;
 }
