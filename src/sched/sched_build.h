@@ -65,9 +65,6 @@ enum err sched_shape_two_chunks(const char *name, const struct sched_shape *shap
 /* For schedules whose two directions meet between two ranks: p is even. Errors: ERR_CONFIG. */
 enum err sched_shape_even(const char *name, const struct sched_shape *shape);
 
-/* Times that are times, a limit of `least` or more (sched_cost.c). Errors: ERR_CONFIG. */
-enum err sched_cost_check(const char *name, const struct sched_cost *c, int stages, double least);
-
 /* Rank on the other side of a send, receive, tied or merged sum on rank `own`; `own` for what has
  * none. */
 int sched_peer(const struct sched *s, struct sched_instr in, int own);

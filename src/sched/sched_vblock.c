@@ -10,8 +10,8 @@
  *     forward only where no rank's activations rise above the limit. With a whole backward this is
  *     done from end to end. With halves it is done up to the slot in which microbatch 0 is through,
  *     from where on the block has no slot free that an F, f, i or I could take.
- *  3. end (sched_vblock_end.c; halves only): the gaps that are left close, and the drain runs what
- *     is ready, W in between.
+ *  3. end (halves only): the gaps that are left close, and the drain runs what is ready, W in
+ *     between.
  *
  *     V-Half, p 2, rank 0, laid:  F0 .. .. .. f0 .. F1 .. i0 w0 f1 .. F2 I0 i1 w1 f2 W0 F3 I1 ...
  *                       pulled:  F0 F1 F2 f0 i0 w0 f1 .. I0 i1 w1 f2 W0 F3 ...
@@ -25,35 +25,92 @@
 #include "base/mem.h"
 #include <string.h>
 
-static int slots_of(const struct vblock_grid *g, int kind)
+enum { NEVER = 0x7fffffff };
+
+struct cell {
+    int slot, live; /* live: activations of the rank after it */
+    uint16_t mb;
+    uint8_t kind;
+};
+
+/* One rank in the last run. */
+struct run {
+    int at;                 /* in the cells of put: the next pass that keeps its slot */
+    int due;                /* that slot, NEVER after the last */
+    int wake;               /* slot before which the rank has nothing to run */
+    int n, live;            /* written; activations */
+    int next[VBLOCK_KINDS]; /* microbatch */
+};
+
+struct grid {
+    const struct vblock *b;
+    int p, m, per_rank; /* cells of a rank: 4 m or 6 m */
+    int limit;          /* most activations of a rank in the plain repetition */
+    struct cell *raw;   /* owned; [p * per_rank] the plain repetition, by slot; then the last run */
+    struct cell *put;   /* owned; [p * per_rank] what became of it, by slot */
+    int *n;             /* owned; [p] cells of a rank that are dealt with */
+    int *end;           /* owned; [PASSES * p * m] first slot after a pass; NEVER: not run */
+    uint16_t *ranks;    /* owned; [p * per_rank] of all cells, in the order of their slots */
+    struct run *run;    /* owned; [p] */
+    int from;           /* slot, as laid, from which on passes are of the drain */
+    int release;        /* slot before which rank 0 packs nothing: its last F has it */
+};
+
+static struct cell *row(struct cell *cells, const struct grid *g, int rank)
+{
+    return cells + (int64_t)rank * g->per_rank;
+}
+
+/* Where the end of a pass is kept. */
+static int *end_of(const struct grid *g, int rank, int kind, int mb)
+{
+    return &g->end[((int64_t)kind * g->p + rank) * g->m + mb];
+}
+
+static int slots_of(const struct grid *g, int kind)
 {
     return g->b->whole && (kind == VBLOCK_B1 || kind == VBLOCK_B0) ? 2 : 1;
 }
 
 /* Activations that a cell adds to its rank's. */
-static int adds(const struct vblock_grid *g, int kind)
+static int adds(const struct grid *g, int kind)
 {
     if (kind == VBLOCK_F0 || kind == VBLOCK_F1)
         return 1;
     return g->b->whole || kind >= VBLOCK_PASSES ? -1 : 0;
 }
 
-int sched_vblock_ready(const struct vblock_grid *g, int rank, int kind, int mb)
+/* First slot in which the input of a pass is there; 0 for the first, NEVER while it is not run. */
+static int ready_at(const struct grid *g, int rank, int kind, int mb)
 {
     bool down = kind == VBLOCK_F0 || kind == VBLOCK_B1; /* comes from the rank before */
     int from = down ? rank - 1 : rank + 1;
     if (kind == VBLOCK_F0 && rank == 0)
         return 0;
     if (from < 0 || from == g->p)
-        return *vblock_end(g, rank, kind - 1, mb); /* the V turns here */
-    return *vblock_end(g, from, kind, mb);
+        return *end_of(g, rank, kind - 1, mb); /* the V turns here */
+    return *end_of(g, from, kind, mb);
+}
+
+/* The W that is due, -1: none. */
+static int next_w(const int count[VBLOCK_KINDS])
+{
+    if (count[VBLOCK_W1] < count[VBLOCK_B1])
+        return VBLOCK_W1;
+    return count[VBLOCK_W0] < count[VBLOCK_B0] ? VBLOCK_W0 : -1;
+}
+
+static void forget_ends(struct grid *g)
+{
+    for (int64_t i = 0; i < (int64_t)VBLOCK_PASSES * g->p * g->m; i++)
+        g->end[i] = NEVER;
 }
 
 /* ---- lay ---- */
 
-static void lay_rank(struct vblock_grid *g, int rank)
+static void lay_rank(struct grid *g, int rank)
 {
-    struct vblock_cell *cell = g->raw + (int64_t)rank * g->per_rank;
+    struct cell *cell = row(g->raw, g, rank);
     const int *at = g->b->at[rank];
     int count[VBLOCK_KINDS] = {0}, of[VBLOCK_PERIOD], live = 0;
     for (int i = 0; i < VBLOCK_PERIOD; i++)
@@ -65,15 +122,13 @@ static void lay_rank(struct vblock_grid *g, int rank)
         int kind = of[i];
         if (kind >= 0 && (slot < at[kind] || count[kind] == g->m))
             kind = -1;
-        if (kind < 0 && !g->b->whole && count[VBLOCK_W1] < count[VBLOCK_B1])
-            kind = VBLOCK_W1;
-        else if (kind < 0 && !g->b->whole && count[VBLOCK_W0] < count[VBLOCK_B0])
-            kind = VBLOCK_W0;
+        if (kind < 0 && !g->b->whole)
+            kind = next_w(count);
         if (kind < 0)
             continue;
         live += adds(g, kind);
         g->limit = live > g->limit ? live : g->limit;
-        cell[n++] = (struct vblock_cell){slot, live, (uint16_t)count[kind]++, (uint8_t)kind};
+        cell[n++] = (struct cell){slot, live, (uint16_t)count[kind]++, (uint8_t)kind};
     }
 }
 
@@ -81,8 +136,7 @@ static void lay_rank(struct vblock_grid *g, int rank)
 
 /* First of the cells put on a rank, from `i` on, before which `need` slots from *slot on are free;
  * *slot is moved there. */
-static int find_gap(const struct vblock_grid *g, const struct vblock_cell *put, int n, int need,
-                    int *slot)
+static int find_gap(const struct grid *g, const struct cell *put, int n, int need, int *slot)
 {
     int i = n;
     while (i > 0 && put[i - 1].slot + slots_of(g, put[i - 1].kind) > *slot)
@@ -93,7 +147,7 @@ static int find_gap(const struct vblock_grid *g, const struct vblock_cell *put, 
 }
 
 /* First slot of a forward from which on one activation more stays within the limit. */
-static int room_from(const struct vblock_grid *g, const struct vblock_cell *put, int n, int slot)
+static int room_from(const struct grid *g, const struct cell *put, int n, int slot)
 {
     for (int i = n - 1; i >= 0; i--) {
         if (put[i].live >= g->limit) { /* all of put keeps less, so one follows */
@@ -106,14 +160,14 @@ static int room_from(const struct vblock_grid *g, const struct vblock_cell *put,
     return slot;
 }
 
-static void pull_cell(struct vblock_grid *g, int rank, struct vblock_cell cell)
+static void pull_cell(struct grid *g, int rank, struct cell cell)
 {
-    struct vblock_cell *put = g->put + (int64_t)rank * g->per_rank;
-    int n = g->n[rank]++, add = adds(g, cell.kind), slot;
+    struct cell *put = row(g->put, g, rank);
+    int n = g->n[rank], add = adds(g, cell.kind), slot;
     if (cell.kind < VBLOCK_PASSES)
-        slot = sched_vblock_ready(g, rank, cell.kind, cell.mb);
+        slot = ready_at(g, rank, cell.kind, cell.mb);
     else
-        slot = *vblock_end(g, rank, cell.kind - 2, cell.mb); /* W after its I */
+        slot = *end_of(g, rank, cell.kind - 2, cell.mb); /* W after its I */
     if (add > 0)
         slot = room_from(g, put, n, slot);
     int i = find_gap(g, put, n, slots_of(g, cell.kind), &slot);
@@ -125,108 +179,188 @@ static void pull_cell(struct vblock_grid *g, int rank, struct vblock_cell cell)
     for (i++; i <= n; i++)
         put[i].live += add;
     if (cell.kind < VBLOCK_PASSES)
-        *vblock_end(g, rank, cell.kind, cell.mb) = slot + slots_of(g, cell.kind);
+        *end_of(g, rank, cell.kind, cell.mb) = slot + slots_of(g, cell.kind);
 }
 
-/* A counting sort. */
-enum err sched_vblock_order(const struct vblock_grid *g, const struct vblock_cell *cells,
-                            uint16_t **out)
+/* Fills g->ranks, in a slot by rank: a counting sort. */
+static enum err order(struct grid *g, const struct cell *cells)
 {
     int64_t n = (int64_t)g->p * g->per_rank, *first, last = 0;
-    uint16_t *ranks = NULL;
     for (int64_t i = 0; i < n; i++)
         last = cells[i].slot > last ? cells[i].slot : last;
     TRY(mem_new(last + 2, sizeof *first, "schedule block", &first));
-    enum err err = mem_new(n, sizeof *ranks, "schedule block", &ranks);
-    if (err == ERR_OK) {
-        for (int64_t i = 0; i < n; i++)
-            first[cells[i].slot + 1]++;
-        for (int64_t slot = 0; slot < last; slot++)
-            first[slot + 1] += first[slot];
-        for (int64_t i = 0; i < n; i++)
-            ranks[first[cells[i].slot]++] = (uint16_t)(i / g->per_rank);
-    }
+    for (int64_t i = 0; i < n; i++)
+        first[cells[i].slot + 1]++;
+    for (int64_t slot = 0; slot < last; slot++)
+        first[slot + 1] += first[slot];
+    for (int64_t i = 0; i < n; i++)
+        g->ranks[first[cells[i].slot]++] = (uint16_t)(i / g->per_rank);
     mem_free(first);
-    *out = ranks;
-    return err;
-}
-
-/* All cells laid before slot `until`, whose inputs are laid in slots before theirs. */
-static enum err pull(struct vblock_grid *g, int until)
-{
-    uint16_t *ranks;
-    TRY(sched_vblock_order(g, g->raw, &ranks));
-    for (int64_t i = 0; i < (int64_t)g->p * g->per_rank; i++) {
-        struct vblock_cell cell = g->raw[(int64_t)ranks[i] * g->per_rank + g->n[ranks[i]]];
-        if (cell.slot >= until)
-            break;
-        pull_cell(g, ranks[i], cell);
-    }
-    mem_free(ranks);
     return ERR_OK;
 }
 
-/* What was not pulled stays where it was laid. */
-static void keep_rest(struct vblock_grid *g)
+/* All cells laid before slot `until`, whose inputs are laid in slots before theirs. What is laid
+ * later stays there. */
+static enum err pull(struct grid *g, int until)
 {
-    for (int rank = 0; rank < g->p; rank++) {
-        int64_t first = (int64_t)rank * g->per_rank, n = g->n[rank];
-        memcpy(g->put + first + n, g->raw + first + n,
-               (size_t)(g->per_rank - n) * sizeof *g->put);
-        g->n[rank] = g->per_rank;
+    TRY(order(g, g->raw));
+    for (int64_t i = 0; i < (int64_t)g->p * g->per_rank; i++) {
+        int rank = g->ranks[i];
+        struct cell cell = row(g->raw, g, rank)[g->n[rank]];
+        if (cell.slot < until)
+            pull_cell(g, rank, cell);
+        else
+            row(g->put, g, rank)[g->n[rank]] = cell;
+        g->n[rank]++;
     }
+    return ERR_OK;
+}
+
+/* ---- end, of halves ----
+ * First the gaps close: every cell as early as the order allows. Then all is run once more, slot by
+ * slot: what stood before the slot of the last forward of rank 0's first chunk keeps its slot; from
+ * there on a rank takes, of the passes whose input is there, the one that was laid first, and waits
+ * with it when it is a forward without room; whatever slots are free go to W, of the second chunk
+ * first, in the order of the microbatches.
+ *
+ * The drain is packed only if it begins after microbatch 0 is through. With fewer microbatches than
+ * that takes, there is no steady part, and the order of the repetition stays. */
+
+/* Every cell to the first slot that order and inputs allow. Cells are taken up by the slot they
+ * have, so that what one needs has been taken up before. */
+static enum err close_gaps(struct grid *g)
+{
+    TRY(order(g, g->put));
+    memset(g->n, 0, (size_t)g->p * sizeof *g->n);
+    for (int64_t i = 0; i < (int64_t)g->p * g->per_rank; i++) {
+        int rank = g->ranks[i];
+        struct cell *cell = row(g->put, g, rank) + g->n[rank];
+        int ready = g->n[rank]++ > 0 ? cell[-1].slot + 1 : 0;
+        if (cell->kind < VBLOCK_PASSES) {
+            int input = ready_at(g, rank, cell->kind, cell->mb);
+            ready = input > ready ? input : ready;
+            *end_of(g, rank, cell->kind, cell->mb) = ready + 1;
+        }
+        cell->slot = ready;
+    }
+    return ERR_OK;
+}
+
+static int laid(const struct grid *g, int rank, int kind, int mb)
+{
+    return g->b->at[rank][kind] + VBLOCK_PERIOD * mb;
+}
+
+/* Moves a rank to the pass from place r->at on that keeps its slot. */
+static void find_fixed(const struct grid *g, int rank)
+{
+    struct run *r = &g->run[rank];
+    const struct cell *cell = row(g->put, g, rank);
+    while (r->at < g->per_rank && (cell[r->at].kind >= VBLOCK_PASSES ||
+                                   laid(g, rank, cell[r->at].kind, cell[r->at].mb) >= g->from))
+        r->at++;
+    r->due = r->at < g->per_rank ? cell[r->at].slot : NEVER;
+}
+
+/* The pass of the drain that may run in this slot, -1: none. When none may before the next fixed
+ * pass, the rank wakes up for that. */
+static int packed(const struct grid *g, int rank, int slot)
+{
+    struct run *r = &g->run[rank];
+    int best = -1, best_laid = NEVER, waiting = 0;
+    for (int kind = 0; kind < VBLOCK_PASSES; kind++) {
+        int mb = r->next[kind], at = laid(g, rank, kind, mb);
+        if (mb == g->m || at < g->from)
+            continue;
+        waiting++;
+        if (at >= best_laid || (rank == 0 && slot < g->release) ||
+            ready_at(g, rank, kind, mb) > slot)
+            continue;
+        best_laid = at;
+        best = kind <= VBLOCK_F1 && r->live == g->limit ? -1 : kind;
+    }
+    r->wake = waiting ? slot + 1 : r->due;
+    return best;
+}
+
+/* What keeps this slot, or else the drain, or a W. */
+static void run_slot(struct grid *g, int rank, int slot)
+{
+    struct run *r = &g->run[rank];
+    int kind = -1;
+    if (r->due == slot) {
+        kind = row(g->put, g, rank)[r->at++].kind;
+        find_fixed(g, rank);
+    }
+    if (kind < 0)
+        kind = packed(g, rank, slot);
+    if (kind < 0)
+        kind = next_w(r->next);
+    if (kind < 0)
+        return; /* and it sleeps until r->wake */
+    r->wake = slot + 1;
+    int mb = r->next[kind]++;
+    if (kind < VBLOCK_PASSES)
+        *end_of(g, rank, kind, mb) = slot + 1;
+    r->live += adds(g, kind);
+    row(g->raw, g, rank)[r->n++] = (struct cell){slot, r->live, (uint16_t)mb, (uint8_t)kind};
+}
+
+/* From put to raw. */
+static void pack(struct grid *g)
+{
+    g->from = laid(g, 0, VBLOCK_F0, g->m - 1);
+    g->release = *end_of(g, 0, VBLOCK_F0, g->m - 1) - 1;
+    if (g->from < g->b->at[0][VBLOCK_B0])
+        g->from = NEVER;
+    forget_ends(g);
+    for (int rank = 0; rank < g->p; rank++)
+        find_fixed(g, rank);
+    int64_t left = (int64_t)g->p * g->per_rank;
+    for (int slot = 0; left > 0; slot++)
+        for (int rank = 0; rank < g->p; rank++) {
+            int before = g->run[rank].n;
+            if (slot >= g->run[rank].wake)
+                run_slot(g, rank, slot);
+            left -= g->run[rank].n - before;
+        }
 }
 
 /* ---- the whole ---- */
 
-static enum err open_grid(struct vblock_grid *g, const struct vblock *b)
+static enum err fill_grid(struct grid *g)
 {
-    int64_t p = b->shape->p, m = b->shape->m;
-    *g = (struct vblock_grid){.b = b, .p = (int)p, .m = (int)m};
-    g->per_rank = (int)((b->whole ? VBLOCK_PASSES : VBLOCK_KINDS) * m);
-    TRY(mem_new(p * g->per_rank, sizeof *g->raw, "schedule block", &g->raw));
-    TRY(mem_new(p * g->per_rank, sizeof *g->put, "schedule block", &g->put));
-    TRY(mem_new(p, sizeof *g->n, "schedule block", &g->n));
-    TRY(mem_new(VBLOCK_PASSES * p * m, sizeof *g->end, "schedule block", &g->end));
-    for (int64_t i = 0; i < VBLOCK_PASSES * p * m; i++)
-        g->end[i] = VBLOCK_NEVER;
+    int64_t cells = (int64_t)g->p * g->per_rank;
+    TRY(mem_new(cells, sizeof *g->raw, "schedule block", &g->raw));
+    TRY(mem_new(cells, sizeof *g->put, "schedule block", &g->put));
+    TRY(mem_new(cells, sizeof *g->ranks, "schedule block", &g->ranks));
+    TRY(mem_new(g->p, sizeof *g->n, "schedule block", &g->n));
+    TRY(mem_new(g->p, sizeof *g->run, "schedule block", &g->run));
+    TRY(mem_new((int64_t)VBLOCK_PASSES * g->p * g->m, sizeof *g->end, "schedule block", &g->end));
+    forget_ends(g);
+    for (int rank = 0; rank < g->p; rank++)
+        lay_rank(g, rank);
+    TRY(pull(g, g->b->whole ? NEVER : g->b->at[0][VBLOCK_B0]));
+    if (g->b->whole)
+        return ERR_OK;
+    TRY(close_gaps(g));
+    pack(g);
     return ERR_OK;
 }
 
-static void close_grid(struct vblock_grid *g)
+static enum err emit(const struct grid *g, struct sched *out)
 {
-    mem_free(g->raw);
-    mem_free(g->put);
-    mem_free(g->n);
-    mem_free(g->end);
-}
-
-static enum err fill_grid(struct vblock_grid *g)
-{
-    for (int rank = 0; rank < g->p; rank++)
-        lay_rank(g, rank);
-    TRY(pull(g, g->b->whole ? VBLOCK_NEVER : g->b->at[0][VBLOCK_B0]));
-    keep_rest(g);
-    mem_free(g->raw);
-    g->raw = NULL;
-    return g->b->whole ? ERR_OK : sched_vblock_end(g);
-}
-
-static enum err emit(const struct vblock_grid *g, struct sched *out)
-{
-    static const enum sched_op op[VBLOCK_KINDS] = {SCHED_F, SCHED_F, SCHED_I,
-                                                   SCHED_I, SCHED_W, SCHED_W};
-    static const bool second[VBLOCK_KINDS] = {false, true, true, false, true, false};
     struct sched_build build;
+    bool whole = g->b->whole;
     sched_build_open(&build, g->b->name, g->b->shape);
     sched_build_zigzag(&build);
     for (int rank = 0; rank < g->p; rank++) {
-        const struct vblock_cell *cell = g->put + (int64_t)rank * g->per_rank;
+        const struct cell *cell = row(whole ? g->put : g->raw, g, rank);
         sched_build_rank(&build);
         for (int i = 0; i < g->per_rank; i++) {
-            bool back = cell[i].kind == VBLOCK_B1 || cell[i].kind == VBLOCK_B0;
-            sched_build_add(&build, g->b->whole && back ? SCHED_B : op[cell[i].kind],
-                            second[cell[i].kind] ? 2 * g->p - 1 - rank : rank, cell[i].mb);
+            enum sched_op op = sched_vblock_op(cell[i].kind);
+            sched_build_add(&build, whole && op == SCHED_I ? SCHED_B : op,
+                            sched_vblock_stage(g->p, rank, cell[i].kind), cell[i].mb);
         }
     }
     return sched_build_done(&build, out);
@@ -241,13 +375,17 @@ enum err sched_vblock_open(struct vblock *b, const char *name, const struct sche
 
 enum err sched_vblock_make(struct vblock *b, struct sched *out)
 {
-    struct vblock_grid g;
-    enum err err = open_grid(&g, b);
-    if (err == ERR_OK)
-        err = fill_grid(&g);
+    struct grid g = {.b = b, .p = b->shape->p, .m = b->shape->m};
+    g.per_rank = (b->whole ? VBLOCK_PASSES : VBLOCK_KINDS) * g.m;
+    enum err err = fill_grid(&g);
     if (err == ERR_OK)
         err = emit(&g, out);
-    close_grid(&g);
+    mem_free(g.raw);
+    mem_free(g.put);
+    mem_free(g.ranks);
+    mem_free(g.n);
+    mem_free(g.run);
+    mem_free(g.end);
     mem_free(b->at);
     return err;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For v_half.c, v_min.c and 1f1b_v.c: schedules that repeat one block (sched_vblock.c).
+ * For v_half.c, v_min.c and 1f1b_v.c: schedules that repeat one block (sched_vblock.c); and what
+ * passes are called there and in sched_search.c.
  *
  * Two chunks a rank in a V. A block says in which slot each rank runs microbatch 0 through its
  * first chunk and, on the way back, its second; microbatch k follows 6 k slots later. A forward
@@ -22,6 +23,21 @@ enum {
     VBLOCK_PERIOD = 6
 };
 
+/* Of the second chunk? */
+static inline bool sched_vblock_second(int kind)
+{
+    return kind == VBLOCK_F1 || kind == VBLOCK_B1 || kind == VBLOCK_W1;
+}
+static inline int sched_vblock_stage(int p, int rank, int kind)
+{
+    return sched_vblock_second(kind) ? 2 * p - 1 - rank : rank;
+}
+/* Backward in halves. */
+static inline enum sched_op sched_vblock_op(int kind)
+{
+    return kind <= VBLOCK_F1 ? SCHED_F : kind < VBLOCK_PASSES ? SCHED_I : SCHED_W;
+}
+
 struct vblock {
     const char *name;
     const struct sched_shape *shape;
@@ -34,39 +50,5 @@ struct vblock {
 enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape);
 /* Writes the schedule of a filled block and releases the block, after an error too. */
 enum err sched_vblock_make(struct vblock *b, struct sched *out);
-
-/* ---- between sched_vblock.c and sched_vblock_end.c ---- */
-
-struct vblock_cell {
-    int slot, live; /* live: activations of the rank after it */
-    uint16_t mb;
-    uint8_t kind;
-};
-
-struct vblock_grid {
-    const struct vblock *b;
-    int p, m, per_rank;       /* cells of a rank: 4 m or 6 m */
-    int limit;                /* most activations of a rank in the plain repetition */
-    struct vblock_cell *raw;  /* owned; [p * per_rank] the plain repetition, by slot; gone after
-                                 pulling */
-    struct vblock_cell *put;  /* owned; [p * per_rank] what became of it, by slot */
-    int *n;                   /* owned; [p] cells in put */
-    int *end;                 /* owned; [PASSES * p * m] first slot after a pass; NEVER: not run */
-};
-enum { VBLOCK_NEVER = 0x7fffffff };
-
-/* Where the end of a pass is kept. */
-static inline int *vblock_end(const struct vblock_grid *g, int rank, int kind, int mb)
-{
-    return &g->end[((int64_t)kind * g->p + rank) * g->m + mb];
-}
-/* First slot in which the input of a pass is there; 0 for the first, NEVER while it is not run. */
-int sched_vblock_ready(const struct vblock_grid *g, int rank, int kind, int mb);
-/* The ranks of all cells [p * per_rank], in the order of their slots and in a slot by rank. The
- * caller frees it. Errors: ERR_MEMORY. */
-enum err sched_vblock_order(const struct vblock_grid *g, const struct vblock_cell *cells,
-                            uint16_t **out);
-/* Closes the gaps of put and packs its end. */
-enum err sched_vblock_end(struct vblock_grid *g);
 
 #endif

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZB-1p (Qi et al., "Zero bubble pipeline parallelism", 2023): the automatic order (sched_auto.c)
+ * ZB-1p (Qi et al., "Zero bubble pipeline parallelism", 2023): the automatic order (sched_search.c)
  * under a limit of p activations a rank, what rank 0 keeps in 1F1B. Its bubble is then about a
  * third of 1F1B's.
  *
  *     rank 0  F0 F1 .. I0 W0 F2 I1 W1 F3 I2 W2 I3 W3
  *     rank 1  .. F0 I0 F1 I1 W0 F2 I2 W1 F3 I3 W2 W3
  */
-#include "sched/sched_auto.h"
+#include "sched/sched_search.h"
 
 static enum err make_for(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out)
 {
-    struct sched_auto a = {.name = "zb-1p", .shape = shape, .cost = cost, .limit = shape->p};
-    return sched_auto_make(&a, out);
+    TRY(sched_shape_one_chunk("zb-1p", shape));
+    return sched_search("zb-1p", shape, cost, shape->p, NULL, out);
 }
 
 const struct sched_kind sched_zb_1p = {

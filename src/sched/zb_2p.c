@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ZB-2p (Qi et al., "Zero bubble pipeline parallelism", 2023): the automatic order (sched_auto.c)
+ * ZB-2p (Qi et al., "Zero bubble pipeline parallelism", 2023): the automatic order (sched_search.c)
  * under a limit of 2 p activations a rank. That is enough for next to no bubble when a message is
  * quick and F, I and W take about the same time: the ranks start one after the other and end so.
  *
  *     rank 0  F0 F1 F2 I0 F3 W0 I1 W1 I2 W2 I3 W3
  *     rank 1  .. F0 I0 F1 I1 F2 I2 F3 I3 W0 W1 W2 W3
  */
-#include "sched/sched_auto.h"
+#include "sched/sched_search.h"
 
 static enum err make_for(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out)
 {
-    struct sched_auto a = {.name = "zb-2p", .shape = shape, .cost = cost, .limit = 2.0 * shape->p};
-    return sched_auto_make(&a, out);
+    TRY(sched_shape_one_chunk("zb-2p", shape));
+    return sched_search("zb-2p", shape, cost, 2.0 * shape->p, NULL, out);
 }
 
 const struct sched_kind sched_zb_2p = {

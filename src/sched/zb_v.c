@@ -14,9 +14,9 @@
  *     rank 1  .. F0 f0 F1 f1 i0 w0 F2 I0 W0 f2 i1 w1 F3 I1 W1 f3 i2 w2 I2 i3 I3 W2 w3 W3
  *
  * It is counted for at least 2 p - 1 microbatches; with fewer, the missing ones leave holes. Made
- * for costs, the closed order is what the search (sched_vsearch.c) begins with.
+ * for costs, the closed order is what the search (sched_search.c) begins with.
  */
-#include "sched/sched_vsearch.h"
+#include "sched/sched_search.h"
 
 #include "base/num.h"
 
@@ -102,7 +102,7 @@ static enum err make_for(const struct sched_shape *shape, const struct sched_cos
 {
     struct sched closed;
     TRY(make(shape, &closed));
-    enum err err = sched_vsearch_make("zb-v", shape, cost, &closed, out);
+    enum err err = sched_search("zb-v", shape, cost, 2.0 * shape->p, &closed, out);
     sched_free(&closed);
     return err;
 }

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * For zb_1p.c, zb_2p.c and zb_v.c: an order searched for given costs under a limit of memory
+ * (sched_search.c), on one chunk a rank or on two in a V.
+ */
+#ifndef PLAIT_SCHED_SCHED_SEARCH_H
+#define PLAIT_SCHED_SCHED_SEARCH_H
+
+#include "sched/sched_build.h"
+
+/* The list, backward in halves, whose longest rank is shortest among those that the search knows.
+ * cost NULL: that of sched_kind.make_for. limit: activations of a rank, where the cost has none.
+ * first: of two chunks, a list of the shape within any limit of 2 p; the result when none is
+ * shorter. Errors: ERR_CONFIG for a cost that is none; ERR_MEMORY. */
+enum err sched_search(const char *name, const struct sched_shape *shape,
+                      const struct sched_cost *cost, double limit, const struct sched *first,
+                      struct sched *out);
+
+#endif
