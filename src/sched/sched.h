@@ -159,6 +159,7 @@ struct sched_kind {
     const char *name, *doc;
     int chunks; /* a rank, where none are asked for; 0: 1 */
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
+    int limit; /* times p: activations of a rank, where a search is given no other limit */
     bool loops;  /* gains by several chunks a rank; one is legal, and no better than without */
     bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
     /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: make, or

@@ -57,50 +57,6 @@ enum err sched_shape_even(const char *name, const struct sched_shape *shape)
     return ERR_OK;
 }
 
-int sched_peer(const struct sched *s, struct sched_instr in, int own)
-{
-    int stage = in.stage, last = s->stages - 1;
-    switch (in.op) {
-    case SCHED_SEND_F:
-    case SCHED_RECV_B:
-        return stage < last ? sched_rank_of(s, stage + 1, in.mb) : own;
-    case SCHED_RECV_F:
-    case SCHED_SEND_B:
-        return stage > 0 ? sched_rank_of(s, stage - 1, in.mb) : own;
-    case SCHED_TIED:
-        return s->place[stage == 0 ? last : 0];
-    case SCHED_MERGE:
-        return s->place[s->place[stage] == own ? (s->replicas - 1) * s->stages + stage : stage];
-    default:
-        return own;
-    }
-}
-
-const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
-{
-    const char *name = in->op < SCHED_OP_COUNT ? sched_op_name((enum sched_op)in->op) : "?";
-    char seg[8] = "";
-    if (in->seg > 0)
-        snprintf(seg, sizeof seg, ".%d", in->seg);
-    if (!sched_op_names_stage(in->op))
-        snprintf(buf, SCHED_CELL, "%s", name);
-    else if (!sched_op_names_microbatch(in->op))
-        snprintf(buf, SCHED_CELL, "%d%s%s", in->stage, seg, name);
-    else
-        snprintf(buf, SCHED_CELL, "%d%s%s%d", in->stage, seg, name, in->mb);
-    return buf;
-}
-
-const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL])
-{
-    char half[2][SCHED_CELL];
-    if (s->instr[i].op != SCHED_OV || i + 2 >= s->begin[s->p])
-        return sched_cell(&s->instr[i], buf);
-    snprintf(buf, SCHED_CELL, "(%.30s;%.30s)OVERLAP_F_B", sched_cell(&s->instr[i + 1], half[0]),
-             sched_cell(&s->instr[i + 2], half[1]));
-    return buf;
-}
-
 static enum err make_tables(struct sched_build *b, const struct sched_shape *shape)
 {
     TRY(mem_new(b->s.stages, sizeof *b->s.place, "schedule placement", &b->s.place));
@@ -144,17 +100,19 @@ void sched_build_zigzag(struct sched_build *b)
         b->s.place[stage] = (uint16_t)(stage / p % 2 == 0 ? stage % p : p - 1 - stage % p);
 }
 
-void sched_build_place(struct sched_build *b, const struct sched *from)
+void sched_build_from(struct sched_build *b, const struct sched *from)
 {
+    sched_build_open(b, from->name, &(struct sched_shape){from->p, from->m, from->v, 0});
     sched_build_replicas(b, from->replicas);
     if (b->err != ERR_OK)
         return;
     b->s.slices = from->slices;
+    b->s.forward_only = from->forward_only;
+    b->s.lowered = from->lowered;
     memcpy(b->s.passed, from->passed, sizeof b->s.passed);
-    for (int h = 0; h < from->replicas * from->stages; h++)
-        b->s.place[h] = from->place[h];
-    for (int mb = 0; mb < from->m; mb++)
-        b->s.way[mb] = from->way[mb];
+    memcpy(b->s.place, from->place,
+           (size_t)(from->replicas * from->stages) * sizeof *from->place);
+    memcpy(b->s.way, from->way, (size_t)from->m);
     memcpy(b->s.segments, from->segments, (size_t)from->stages);
 }
 

@@ -36,9 +36,8 @@ void sched_build_replicas(struct sched_build *b, int replicas);
 /* Makes the schedule bidirectional: a second replica that mirrors the first (its stage on rank p -
  * 1 - r), by which the last m / 2 microbatches go. Called after b->s.place is as it shall be. */
 void sched_build_mirror(struct sched_build *b);
-/* Placement, segments, slices and what was passed over of another schedule of the same p, m and
- * stages. */
-void sched_build_place(struct sched_build *b, const struct sched *from);
+/* Starts another list of the same: all of a schedule but its instructions. */
+void sched_build_from(struct sched_build *b, const struct sched *from);
 /* Turns to the next rank; called exactly p times. */
 void sched_build_rank(struct sched_build *b);
 /* Appends to the list of the current rank, the peer filled in from the placement table. */

@@ -157,14 +157,10 @@ enum err sched_canonical(const struct sched *s, bool tied, struct sched *out)
 {
     TRY(check_asked(s, tied));
     struct canonical c = {.s = s};
-    sched_build_open(&c.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
-    c.out.s.forward_only = s->forward_only;
-    sched_build_place(&c.out, s);
-    enum err err = c.out.err == ERR_OK ? write_ranks(&c) : c.out.err;
-    if (err == ERR_OK)
-        err = sched_build_done(&c.out, out);
-    else
-        sched_free(&c.out.s);
+    sched_build_from(&c.out, s);
+    if (c.out.err == ERR_OK)
+        c.out.err = write_ranks(&c);
+    enum err err = sched_build_done(&c.out, out);
     mem_free(c.turn);
     mem_free(c.at);
     mem_free(c.added);

@@ -101,7 +101,6 @@ static void write_down(struct forward *f, struct sched_build *b)
 static enum err make(struct forward *f, struct sched_build *b)
 {
     const struct sched *s = f->s;
-    TRY(b->err);
     TRY(mem_new(s->p, sizeof *f->last, "the forward list", &f->last));
     TRY(mem_new(s->p, sizeof *f->end, "the forward list", &f->end));
     TRY(mem_new(s->stages, sizeof *f->below, "the forward list", &f->below));
@@ -123,28 +122,23 @@ enum err sched_make_forward(const struct sched_shape *shape, const uint16_t *pla
     for (int stage = 0; place && b.err == ERR_OK && stage < b.s.stages; stage++)
         b.s.place[stage] = place[stage];
     struct forward f = {.s = &b.s};
-    enum err err = make(&f, &b);
+    if (b.err == ERR_OK)
+        b.err = make(&f, &b);
     mem_free(f.last);
     mem_free(f.end);
     mem_free(f.below);
     mem_free(f.done);
     mem_free(f.there);
     mem_free(f.order);
-    if (err == ERR_OK)
-        return sched_build_done(&b, out);
-    sched_free(&b.s);
-    return err;
+    return sched_build_done(&b, out);
 }
 
 enum err sched_first(const struct sched *s, int m, struct sched *out)
 {
     struct sched_build b;
     ENSURE(s->forward_only && s->replicas == 1 && m >= 1 && m <= s->m);
-    sched_build_open(&b, s->name, &(struct sched_shape){s->p, m, s->v, 0});
-    b.s.forward_only = true;
-    b.s.lowered = s->lowered;
-    for (int stage = 0; b.err == ERR_OK && stage < s->stages; stage++)
-        b.s.place[stage] = s->place[stage];
+    sched_build_from(&b, s);
+    b.s.m = m;
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&b);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)

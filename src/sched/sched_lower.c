@@ -212,15 +212,11 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
     TRY(check_asked(s, a));
     TRY(sched_check_compute(s));
     struct lowering l = {.s = s, .args = a};
-    sched_build_open(&l.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
-    l.out.s.forward_only = s->forward_only;
+    sched_build_from(&l.out, s);
     l.out.s.lowered = true;
-    sched_build_place(&l.out, s);
-    enum err err = l.out.err == ERR_OK ? lower(&l) : l.out.err;
-    if (err == ERR_OK)
-        err = sched_build_done(&l.out, out);
-    else
-        sched_free(&l.out.s);
+    if (l.out.err == ERR_OK)
+        l.out.err = lower(&l);
+    enum err err = sched_build_done(&l.out, out);
     sched_channels_free(&l.channels);
     mem_free(l.queue);
     mem_free(l.head);

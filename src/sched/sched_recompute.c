@@ -79,11 +79,8 @@ enum err sched_recompute(const struct sched *s, struct sched *out)
 {
     struct sched_build b;
     TRY(check_asked(s));
-    sched_build_open(&b, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
-    sched_build_place(&b, s);
-    enum err err = b.err == ERR_OK ? write_ranks(s, &b) : b.err;
-    if (err == ERR_OK)
-        return sched_build_done(&b, out);
-    sched_free(&b.s);
-    return err;
+    sched_build_from(&b, s);
+    if (b.err == ERR_OK)
+        b.err = write_ranks(s, &b);
+    return sched_build_done(&b, out);
 }

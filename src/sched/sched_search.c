@@ -531,8 +531,8 @@ static enum err emit(const struct search *s, const char *name, const struct sche
     return sched_build_done(&b, out);
 }
 
-enum err sched_search(const char *name, const struct sched_shape *shape,
-                      const struct sched_cost *cost, double limit, const struct sched *first,
+enum err sched_search(const struct sched_kind *kind, const struct sched_shape *shape,
+                      const struct sched_cost *cost, const struct sched *first,
                       struct sched *out)
 {
     struct search s = {.p = shape->p, .m = shape->m, .chunks = shape->v, .cost = LATER,
@@ -540,11 +540,11 @@ enum err sched_search(const char *name, const struct sched_shape *shape,
     if (cost)
         s.c = *cost;
     if (s.c.limit == 0)
-        s.c.limit = limit;
-    TRY(check_cost(name, &s.c, shape->v * shape->p, shape->v));
+        s.c.limit = (double)kind->limit * shape->p;
+    TRY(check_cost(kind->name, &s.c, shape->v * shape->p, shape->v));
     enum err err = search(&s, shape, first);
     if (err == ERR_OK)
-        err = emit(&s, name, shape, out);
+        err = emit(&s, kind->name, shape, out);
     mem_free(s.rank);
     mem_free(s.end);
     mem_free(s.list);

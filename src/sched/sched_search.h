@@ -9,11 +9,11 @@
 #include "sched/sched_build.h"
 
 /* The list, backward in halves, whose longest rank is shortest among those that the search knows.
- * cost NULL: that of sched_kind.make_for. limit: activations of a rank, where the cost has none.
- * first: of two chunks, a list of the shape within any limit of 2 p; the result when none is
- * shorter. Errors: ERR_CONFIG for a cost that is none; ERR_MEMORY. */
-enum err sched_search(const char *name, const struct sched_shape *shape,
-                      const struct sched_cost *cost, double limit, const struct sched *first,
+ * cost NULL: that of sched_kind.make_for. first: of two chunks, a list of the shape within a limit
+ * of 2 p; the result when none is shorter. Errors: ERR_CONFIG for a cost that is none;
+ * ERR_MEMORY. */
+enum err sched_search(const struct sched_kind *kind, const struct sched_shape *shape,
+                      const struct sched_cost *cost, const struct sched *first,
                       struct sched *out);
 
 #endif

@@ -106,14 +106,10 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
         if (s->segments[stage] > 1 || segments[stage] < 1)
             FAIL(ERR_INTERNAL, "schedule %s: stage %d is cut already, or in no segments", s->name,
                  stage);
-    sched_build_open(&k.out, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
-    k.out.s.lowered = true;
-    sched_build_place(&k.out, s);
-    enum err err = k.out.err == ERR_OK ? write_ranks(&k) : k.out.err;
-    if (err == ERR_OK)
-        err = sched_build_done(&k.out, out);
-    else
-        sched_free(&k.out.s);
+    sched_build_from(&k.out, s);
+    if (k.out.err == ERR_OK)
+        k.out.err = write_ranks(&k);
+    enum err err = sched_build_done(&k.out, out);
     mem_free(k.last);
     return err;
 }

@@ -32,10 +32,7 @@ enum err sched_zero(const struct sched *s, struct sched *out)
     struct sched_build b;
     if (!s->lowered)
         FAIL(ERR_INTERNAL, "schedule %s is not lowered and has no step to share", s->name);
-    sched_build_open(&b, s->name, &(struct sched_shape){s->p, s->m, s->v, 0});
-    b.s.lowered = true;
-    b.s.forward_only = s->forward_only;
-    sched_build_place(&b, s);
+    sched_build_from(&b, s);
     for (int rank = 0; b.err == ERR_OK && rank < s->p; rank++) {
         sched_build_rank(&b);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {

@@ -13,11 +13,12 @@ static enum err make_for(const struct sched_shape *shape, const struct sched_cos
                          struct sched *out)
 {
     TRY(sched_shape_one_chunk("zb-1p", shape));
-    return sched_search("zb-1p", shape, cost, shape->p, NULL, out);
+    return sched_search(&sched_zb_1p, shape, cost, NULL, out);
 }
 
 const struct sched_kind sched_zb_1p = {
     .name = "zb-1p",
     .doc = "made for the costs, backward in halves; keeps at most p activations a rank",
+    .limit = 1,
     .make_for = make_for,
 };

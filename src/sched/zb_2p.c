@@ -13,12 +13,13 @@ static enum err make_for(const struct sched_shape *shape, const struct sched_cos
                          struct sched *out)
 {
     TRY(sched_shape_one_chunk("zb-2p", shape));
-    return sched_search("zb-2p", shape, cost, 2.0 * shape->p, NULL, out);
+    return sched_search(&sched_zb_2p, shape, cost, NULL, out);
 }
 
 const struct sched_kind sched_zb_2p = {
     .name = "zb-2p",
     .doc = "made for the costs, backward in halves, next to no bubble; keeps at most 2 p "
            "activations a rank",
+    .limit = 2,
     .make_for = make_for,
 };

@@ -102,7 +102,7 @@ static enum err make_for(const struct sched_shape *shape, const struct sched_cos
 {
     struct sched closed;
     TRY(make(shape, &closed));
-    enum err err = sched_search("zb-v", shape, cost, 2.0 * shape->p, &closed, out);
+    enum err err = sched_search(&sched_zb_v, shape, cost, &closed, out);
     sched_free(&closed);
     return err;
 }
@@ -113,5 +113,6 @@ const struct sched_kind sched_zb_v = {
            "activations",
     .chunks = 2,
     .make = make,
+    .limit = 2,
     .make_for = make_for,
 };

@@ -42,18 +42,18 @@ check "tables stay as they are laid" cmp -s .rows .after
 git checkout -q .
 
 for staged in no yes; do
-    sed -i 's/^    return KIND_COUNT;/    return   KIND_COUNT ;/' src/sched/sched.c
+    sed -i 's/^    return KIND_COUNT;/    return   KIND_COUNT ;/' src/sched/sched_kinds.c
     [ $staged = no ] || git add src
-    check "a line that wants it is there" grep -q 'return   KIND' src/sched/sched.c
+    check "a line that wants it is there" grep -q 'return   KIND' src/sched/sched_kinds.c
     "$top/tools/format" >.said 2>&1
     check "it is formatted, staged: $staged" git diff --quiet HEAD
-    check "and its file named" grep -qx 'format: src/sched/sched.c' .said
+    check "and its file named" grep -qx 'format: src/sched/sched_kinds.c' .said
     git checkout -q HEAD .
 done
 
-sed -i 's/^    return KIND_COUNT;/    return   KIND_COUNT ;/' src/sched/sched.c
+sed -i 's/^    return KIND_COUNT;/    return   KIND_COUNT ;/' src/sched/sched_kinds.c
 git add src && keep "a line of bad form" || exit 2
 "$top/tools/format" HEAD~1 >.said 2>&1
-check "lines since another commit" grep -qx '    return KIND_COUNT;' src/sched/sched.c
+check "lines since another commit" grep -qx '    return KIND_COUNT;' src/sched/sched_kinds.c
 
 checks_end
