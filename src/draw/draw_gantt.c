@@ -7,7 +7,7 @@
  *     rank 1 |..F0F1F2F3......B0  B1  B2  B3  ..|
  *
  * Every box covers the columns between its rounded start and end, so boxes that meet in time meet
- * in the picture. All names of a chart have one form (draw_name.c), the fullest that has room:
+ * in the picture. All names of a chart have one form (draw_box.c), the fullest that has room:
  * 0F12; F12; F12 with forwards as numbers alone; else letters alone, and the line below says how
  * wide the terminal must be for numbers. So no name is ever cut. Two actions that overlap are one
  * box, F3&B5, its letter &. Below one column for the shortest action every column is the letter of
@@ -29,9 +29,8 @@ enum {
 };
 
 struct gantt {
-    struct draw_layout *l; /* owned; [charts] */
+    struct draw_layouts all;
     enum draw_form *form;  /* owned; [charts] how their boxes are named */
-    double shortest, end;  /* of all charts: the shortest action, and time */
     double scale;          /* columns a time unit */
     int columns;           /* of the chart, without the ranks' names */
     int wanted;            /* columns that numbers need; 0: no number of them does */
@@ -45,8 +44,8 @@ struct gantt {
 /* Columns a time unit: `each` for the shortest action. */
 static void set_scale(struct gantt *g, double each)
 {
-    g->scale = g->shortest > 0 ? each / g->shortest : 0;
-    g->columns = g->shortest > 0 ? (int)ceil(g->end / g->shortest * each - 1e-6) : 0;
+    g->scale = g->all.shortest > 0 ? each / g->all.shortest : 0;
+    g->columns = g->all.shortest > 0 ? (int)ceil(g->all.end / g->all.shortest * each - 1e-6) : 0;
 }
 
 static bool is_pair(const struct draw_layout *l, int64_t i)
@@ -138,7 +137,7 @@ static int columns_for_numbers(struct gantt g, int charts, int label)
         bool all = true;
         set_scale(&g, each);
         for (int i = 0; i < charts && all; i++)
-            all = choose_form(&g, &g.l[i]) != DRAW_NO_NAMES;
+            all = choose_form(&g, &g.all.of[i]) != DRAW_NO_NAMES;
         if (all)
             return g.columns;
     }
@@ -151,14 +150,9 @@ static int columns_for_numbers(struct gantt g, int charts, int label)
 static void choose_scale(struct gantt *g, int charts, int room)
 {
     int label = 0;
-    for (int i = 0; i < charts; i++) {
-        const struct draw_layout *l = &g->l[i];
-        if (l->shortest > 0 && (g->shortest == 0 || l->shortest < g->shortest))
-            g->shortest = l->shortest;
-        g->end = fmax(g->end, l->c->end);
-        label = (int)num_max(label, longest_name(l));
-    }
-    double units = g->shortest > 0 ? g->end / g->shortest : 0, most;
+    for (int i = 0; i < charts; i++)
+        label = (int)num_max(label, longest_name(&g->all.of[i]));
+    double units = g->all.shortest > 0 ? g->all.end / g->all.shortest : 0, most;
     if (room == 0)
         most = fmin(1, GANTT_MAX_COLUMNS / fmax(units, 1));
     else
@@ -168,8 +162,8 @@ static void choose_scale(struct gantt *g, int charts, int room)
     if (room > 0)
         g->columns = (int)num_min(g->columns, room);
     for (int i = 0; i < charts; i++) {
-        g->form[i] = choose_form(g, &g->l[i]);
-        g->unnamed |= g->form[i] == DRAW_NO_NAMES && longest_name(&g->l[i]) > 0;
+        g->form[i] = choose_form(g, &g->all.of[i]);
+        g->unnamed |= g->form[i] == DRAW_NO_NAMES && longest_name(&g->all.of[i]) > 0;
         g->bare |= g->form[i] == DRAW_NUMBER;
     }
     if (g->unnamed && units * (2 * label + 2) <= INT_MAX / 2)
@@ -197,7 +191,7 @@ static void draw_box(const struct gantt *g, const struct draw_layout *l, int64_t
 {
     char first[DRAW_LABEL_MAX], second[DRAW_LABEL_MAX], name[2 * DRAW_LABEL_MAX];
     const struct draw_span *s = &l->c->span[i];
-    enum draw_form form = g->form[l - g->l], pair = form == DRAW_NUMBER ? DRAW_SHORT : form;
+    enum draw_form form = g->form[l - g->all.of], pair = form == DRAW_NUMBER ? DRAW_SHORT : form;
     bool both = is_pair(l, i);
     char letter = both ? '&' : draw_letter(s->kind);
     const char *own = draw_name(l->c, s, both ? pair : form_of(form, s->kind), first);
@@ -257,13 +251,8 @@ static void draw_advice(const struct gantt *g, struct text *out)
 
 static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
 {
-    bool has[DRAW_KINDS] = {0}, pairs = false;
-    for (int i = 0; i < p->charts; i++) {
-        pairs |= g->l[i].pairs;
-        for (int k = 0; k < DRAW_KINDS; k++)
-            has[k] |= g->l[i].has[k];
-    }
-    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F%s forward", g->end,
+    const bool *has = g->all.has;
+    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F%s forward", g->all.end,
              *p->time_unit ? " " : "", p->time_unit, g->scale > 0 ? 1 / g->scale : 0,
              g->bare ? " (or a number alone)" : "");
     if (has[DRAW_B] || has[DRAW_I])
@@ -272,7 +261,7 @@ static void draw_legend(const struct gantt *g, const struct draw_page *p, struct
         text_add(out, ", I and W its input and weight halves");
     if (has[DRAW_R])
         text_add(out, ", R recompute");
-    if (pairs)
+    if (g->all.pairs)
         text_add(out, ", F&B both at once");
     text_add(out, ", . idle%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "");
     draw_advice(g, out);
@@ -286,7 +275,7 @@ static void draw_charts(struct gantt *g, const struct draw_page *p, struct text 
             text_add(out, "%s%s%s\n", p->chart[i].title, facts ? ": " : "", facts ? facts : "");
         for (int rank = 0; rank < p->chart[i].ranks; rank++) {
             text_add(out, "rank %*d |", g->digits, rank);
-            draw_row(g, &g->l[i], rank, out);
+            draw_row(g, &g->all.of[i], rank, out);
             text_add(out, "|\n");
         }
         if (p->charts > 1)
@@ -301,20 +290,16 @@ enum err draw_gantt(const struct draw_page *p, int width, bool color, struct tex
 {
     struct gantt g = {.color = color, .digits = 1};
     enum err err = ERR_OK;
-    TRY(mem_new(p->charts, sizeof *g.l, "gantt charts", &g.l));
+    TRY_OR(out_free, draw_layouts_open(&g.all, p, 0, NULL));
     TRY_OR(out_free, mem_new(p->charts, sizeof *g.form, "gantt charts", &g.form));
-    for (int i = 0; i < p->charts; i++) {
+    for (int i = 0; i < p->charts; i++)
         g.digits = (int)num_max(g.digits, snprintf(NULL, 0, "%d", p->chart[i].ranks - 1));
-        TRY_OR(out_free, draw_layout_open(&g.l[i], &p->chart[i]));
-    }
     int least = GANTT_MIN_COLUMNS, beside = g.digits + GANTT_BESIDE;
     choose_scale(&g, p->charts, width ? (int)num_max(width - beside, least) : 0);
     TRY_OR(out_free, mem_new(g.columns, sizeof *g.owner, "gantt row", &g.owner));
     draw_charts(&g, p, out);
 out_free:
-    for (int i = 0; i < p->charts; i++)
-        draw_layout_close(&g.l[i]);
-    mem_free(g.l);
+    draw_layouts_close(&g.all);
     mem_free(g.form);
     mem_free(g.owner);
     return err;

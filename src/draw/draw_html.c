@@ -12,14 +12,10 @@
  */
 #include "draw/draw_layout.h"
 
-#include "base/mem.h"
-#include "base/num.h"
-#include <math.h>
-#include <string.h>
 
 struct html {
     const struct draw_page *p; /* borrowed */
-    struct draw_layout *l;     /* owned; [charts] */
+    struct draw_layouts all;
     struct text *out;
 };
 
@@ -126,23 +122,17 @@ static void add_chart_data(struct html *h, const struct draw_layout *l)
 
 static void add_data(struct html *h)
 {
-    double end = 0, shortest = 0, peak = 0;
-    for (int i = 0; i < h->p->charts; i++) {
-        end = fmax(end, h->p->chart[i].end);
-        peak = fmax(peak, h->l[i].peak);
-        if (h->l[i].shortest > 0 && (shortest == 0 || h->l[i].shortest < shortest))
-            shortest = h->l[i].shortest;
-    }
     text_add(h->out, "<script type=\"application/json\" id=\"data\">\n{\"time\":");
     draw_add_json(h->out, h->p->time_unit);
     text_add(h->out, ",\"memory\":");
     draw_add_json(h->out, h->p->memory_unit);
-    text_add(h->out, ",\"end\":%.15g,\"shortest\":%.15g,\"peak\":%.15g,\n", end, shortest, peak);
+    text_add(h->out, ",\"end\":%.15g,\"shortest\":%.15g,\"peak\":%.15g,\n", h->all.end,
+             h->all.shortest, h->all.peak);
     add_kinds(h);
     text_add(h->out, ",\n\"charts\":[");
     for (int i = 0; i < h->p->charts; i++) {
         text_add(h->out, "%s", i ? ",\n" : "");
-        add_chart_data(h, &h->l[i]);
+        add_chart_data(h, &h->all.of[i]);
     }
     text_add(h->out, "]}\n</script>\n");
 }
@@ -164,26 +154,19 @@ static void add_head(struct html *h)
 
 static void add_legend(struct html *h)
 {
-    bool has[DRAW_KINDS] = {0}, replicas = false, chunks = false;
     char fill[8];
-    for (int i = 0; i < h->p->charts; i++) {
-        for (int k = 0; k < DRAW_KINDS; k++)
-            has[k] |= h->l[i].has[k];
-        replicas |= h->l[i].replicas;
-        chunks |= h->p->chart[i].chunks > 1;
-    }
     text_add(h->out, "<div class=\"legend\">\n");
     for (int k = 0; k < DRAW_KINDS; k++) {
-        if (!has[k])
+        if (!h->all.has[k])
             continue;
         text_add(h->out, "<span><i style=\"background:%s\"></i>", draw_fill(k, 2, fill));
         if (k < DRAW_MESSAGE)
             text_add(h->out, "%c ", draw_letter(k));
         text_add(h->out, "%s</span>\n", draw_kind_name(k));
     }
-    if (chunks)
+    if (h->all.chunks)
         text_add(h->out, "<span>light to full: a rank's first to last stage</span>\n");
-    if (replicas)
+    if (h->all.replicas)
         text_add(h->out, "<span><i style=\"background:%s\"></i>dark: the second replica</span>\n",
                  draw_fill(DRAW_F, 4, fill));
     text_add(h->out, "</div>\n");
@@ -191,16 +174,13 @@ static void add_legend(struct html *h)
 
 static void add_bar(struct html *h)
 {
-    bool memory = false;
-    for (int i = 0; i < h->p->charts; i++)
-        memory |= h->p->chart[i].memory != NULL;
     text_add(h->out, "<div class=\"bar\" role=\"toolbar\" aria-label=\"View\">\n"
                      "<button id=\"in\" aria-label=\"Zoom in\">+</button>\n"
                      "<button id=\"out\" aria-label=\"Zoom out\">&#8722;</button>\n"
                      "<button id=\"all\">Whole step</button>\n"
                      "<input id=\"pan\" type=\"range\" min=\"0\" max=\"1000\" step=\"1\" "
                      "value=\"0\" aria-label=\"Position in the step\" disabled>\n");
-    if (memory)
+    if (h->all.memory)
         text_add(h->out, "<label><input id=\"memory\" type=\"checkbox\" checked>memory</label>\n");
     add_legend(h);
     text_add(h->out, "</div>\n");
@@ -280,14 +260,10 @@ enum err draw_html(const struct draw_page *p, struct text *out)
 {
     struct html h = {.p = p, .out = out};
     enum err err = ERR_OK;
-    TRY(draw_page_fits(p, DRAW_HTML_MAX, "a page holds"));
-    TRY(mem_new(p->charts, sizeof *h.l, "a page's charts", &h.l));
-    for (int i = 0; i < p->charts; i++)
-        TRY_OR(out_free, draw_layout_open(&h.l[i], &p->chart[i]));
+    TRY_OR(out_free, draw_layouts_open(&h.all, p, DRAW_HTML_MAX,
+                                       "a page holds; use fewer ranks or microbatches"));
     add_page(&h);
 out_free:
-    for (int i = 0; i < p->charts; i++)
-        draw_layout_close(&h.l[i]);
-    mem_free(h.l);
+    draw_layouts_close(&h.all);
     return err;
 }

@@ -59,7 +59,7 @@ static void find_rows(struct draw_layout *l)
             l->peak = fmax(l->peak, c->memory[rank].point[i].value);
 }
 
-enum err draw_layout_open(struct draw_layout *l, const struct draw_chart *c)
+static enum err lay_out(struct draw_layout *l, const struct draw_chart *c)
 {
     *l = (struct draw_layout){.c = c};
     TRY(mem_new(c->ranks + 1, sizeof *l->begin, "a picture's rows", &l->begin));
@@ -70,23 +70,47 @@ enum err draw_layout_open(struct draw_layout *l, const struct draw_chart *c)
     return ERR_OK;
 }
 
-void draw_layout_close(struct draw_layout *l)
+static void add_up(struct draw_layouts *a, const struct draw_layout *l)
 {
-    mem_free(l->begin);
-    mem_free(l->lane);
-    *l = (struct draw_layout){0};
+    if (l->shortest > 0 && (a->shortest == 0 || l->shortest < a->shortest))
+        a->shortest = l->shortest;
+    a->end = fmax(a->end, l->c->end);
+    a->peak = fmax(a->peak, l->peak);
+    a->replicas |= l->replicas;
+    a->pairs |= l->pairs;
+    a->chunks |= l->c->chunks > 1;
+    a->memory |= l->c->memory != NULL;
+    for (int k = 0; k < DRAW_KINDS; k++)
+        a->has[k] |= l->has[k];
 }
 
-enum err draw_page_fits(const struct draw_page *p, int most, const char *what)
+enum err draw_layouts_open(struct draw_layouts *a, const struct draw_page *p, int most,
+                           const char *why)
 {
     int64_t spans = 0;
+    *a = (struct draw_layouts){0};
     for (int i = 0; i < p->charts; i++)
         spans += p->chart[i].spans;
-    if (spans > most)
-        FAIL(ERR_CONFIG,
-             "picture: %lld boxes are more than the %d that %s; use fewer ranks or microbatches",
-             (long long)spans, most, what);
+    if (most > 0 && spans > most)
+        FAIL(ERR_CONFIG, "picture: %lld boxes are more than the %d that %s", (long long)spans,
+             most, why);
+    TRY(mem_new(p->charts, sizeof *a->of, "a picture's charts", &a->of));
+    for (a->charts = 0; a->charts < p->charts;) {
+        struct draw_layout *l = &a->of[a->charts++];
+        TRY(lay_out(l, &p->chart[a->charts - 1]));
+        add_up(a, l);
+    }
     return ERR_OK;
+}
+
+void draw_layouts_close(struct draw_layouts *a)
+{
+    for (int i = 0; i < a->charts; i++) {
+        mem_free(a->of[i].begin);
+        mem_free(a->of[i].lane);
+    }
+    mem_free(a->of);
+    *a = (struct draw_layouts){0};
 }
 
 /* ---- what is written ---- */

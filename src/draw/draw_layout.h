@@ -13,7 +13,7 @@ enum { DRAW_LABEL_MAX = 64, DRAW_LEVELS = 6 };
 /* A span takes its row's whole height, or half of it beside one that overlaps it. */
 enum draw_lane { DRAW_WHOLE, DRAW_UPPER, DRAW_LOWER };
 
-/* How boxes of a chart are named, one form for all (draw_name.c). */
+/* How boxes of a chart are named, one form for all (draw_box.c). */
 enum draw_form {
     DRAW_FULL,    /* 3F12; with one stage a rank F12 */
     DRAW_SHORT,   /* F12 */
@@ -38,9 +38,19 @@ struct draw_layout {
     bool has[DRAW_KINDS];
     bool replicas, pairs;
 };
-/* Released by draw_layout_close, also after an error. Errors: ERR_MEMORY. ENSUREs the order. */
-enum err draw_layout_open(struct draw_layout *l, const struct draw_chart *c);
-void draw_layout_close(struct draw_layout *l);
+/* All charts of a page, which are drawn to one scale, and what they have together. */
+struct draw_layouts {
+    int charts;
+    struct draw_layout *of; /* owned; [charts] */
+    double end, shortest, peak;
+    bool has[DRAW_KINDS];
+    bool replicas, pairs, chunks, memory;
+};
+/* most: boxes that the picture has room for, 0: any number; `why` then ends the sentence. Released
+ * by draw_layouts_close, also after an error. Errors: ERR_CONFIG, ERR_MEMORY. ENSUREs the order. */
+enum err draw_layouts_open(struct draw_layouts *a, const struct draw_page *p, int most,
+                           const char *why);
+void draw_layouts_close(struct draw_layouts *a);
 
 /* 'F', and "forward" for legends. */
 char draw_letter(int kind);
@@ -48,7 +58,7 @@ const char *draw_kind_name(int kind);
 /* Full name of a box: "3F12", with one stage a rank "F12"; or its own label. */
 const char *draw_label(const struct draw_chart *c, const struct draw_span *s,
                        char buf[DRAW_LABEL_MAX]);
-/* Fills l->names; part of draw_layout_open. */
+/* Fills l->names; part of draw_layouts_open. */
 void draw_names_find(struct draw_layout *l);
 /* Of the longest name of a kind in this form: characters, and width in ems of any usual font. */
 int draw_name_length(const struct draw_layout *l, int kind, enum draw_form form);
@@ -72,9 +82,6 @@ const char *draw_number(double x, const char *unit, char buf[32]);
  * may also stand within <script>. What is no UTF-8, and control characters, become U+FFFD. */
 void draw_add_xml(struct text *out, const char *s);
 void draw_add_json(struct text *out, const char *s);
-
-/* Not more than `most` spans; `what` has room for so many ("a page holds"). Errors: ERR_CONFIG. */
-enum err draw_page_fits(const struct draw_page *p, int most, const char *what);
 
 /* The page's own files, made part of the program by the build. */
 extern const char draw_page_css[], draw_page_js[];

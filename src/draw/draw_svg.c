@@ -12,7 +12,7 @@
  *             0    10    20
  *     legend
  *
- * The boxes of a chart are named in one form, as fully as the narrowest allows (draw_name.c), and
+ * The boxes of a chart are named in one form, as fully as the narrowest allows (draw_box.c), and
  * the picture is made wider for numbers' sake up to a limit. Plain SVG 1.1 with one style sheet:
  * readers that know no media queries show the light colours. Boxes that take no time are left out.
  */
@@ -52,26 +52,17 @@ struct naming {
 
 struct svg {
     const struct draw_page *p; /* borrowed */
-    struct draw_layout *l;     /* owned; [charts] */
+    struct draw_layouts all;
     struct naming *naming;     /* owned; [charts] */
-    double end, scale;         /* of all charts; pixels a time unit */
-    double peak;               /* of all memory */
+    double scale;              /* pixels a time unit */
     double left, width;        /* where time begins; how wide it is */
     double right;              /* of all that is drawn */
     double row, spark;         /* height of a rank's boxes and of its memory */
-    bool memory, tooltips;
+    bool tooltips;
     bool used[DRAW_KINDS][DRAW_LEVELS];
     double y; /* where the next thing goes */
     struct text *out;
 };
-
-static double max_ranks(const struct draw_page *p)
-{
-    int most = 1;
-    for (int i = 0; i < p->charts; i++)
-        most = (int)num_max(most, p->chart[i].ranks);
-    return most;
-}
 
 /* Pixels that a box of this kind must have to be named. */
 static double need(const struct draw_layout *l, int kind, enum draw_form form, int size)
@@ -92,15 +83,15 @@ static double scale_for(const struct draw_layout *l, enum draw_form form, int si
 /* Of the boxes with names: two that overlap share a row. */
 static double name_height(const struct svg *v, int i)
 {
-    return v->l[i].pairs ? v->row / 2 : v->row;
+    return v->all.of[i].pairs ? v->row / 2 : v->row;
 }
 
 /* Where no form has room, the picture is made wider, for all charts. */
 static void make_room(struct svg *v)
 {
     for (int i = 0; i < v->p->charts; i++) {
-        double least = scale_for(&v->l[i], DRAW_NUMBER, NAME_SMALL);
-        if (name_height(v, i) >= HEIGHT_LEAST && least * v->end <= WIDTH_NAMED)
+        double least = scale_for(&v->all.of[i], DRAW_NUMBER, NAME_SMALL);
+        if (name_height(v, i) >= HEIGHT_LEAST && least * v->all.end <= WIDTH_NAMED)
             v->scale = fmax(v->scale, least);
     }
 }
@@ -108,7 +99,7 @@ static void make_room(struct svg *v)
 /* The fullest form, in large letters if there is one for them. */
 static void choose_naming(struct svg *v, int i)
 {
-    const struct draw_layout *l = &v->l[i];
+    const struct draw_layout *l = &v->all.of[i];
     double height = name_height(v, i);
     struct naming *n = &v->naming[i];
     *n = (struct naming){.form = DRAW_NO_NAMES, .size = NAME_SMALL};
@@ -133,32 +124,26 @@ static void choose_naming(struct svg *v, int i)
 /* Sizes that depend on how much there is to show. */
 static void choose_sizes(struct svg *v)
 {
-    double shortest = 0, ranks = max_ranks(v->p);
-    bool pairs = false;
+    double shortest = v->all.shortest, end = v->all.end > 0 ? v->all.end : 1;
     int64_t spans = 0;
+    int ranks = 1;
     for (int i = 0; i < v->p->charts; i++) {
-        const struct draw_layout *l = &v->l[i];
-        if (l->shortest > 0 && (shortest == 0 || l->shortest < shortest))
-            shortest = l->shortest;
-        v->end = fmax(v->end, l->c->end);
-        v->peak = fmax(v->peak, l->peak);
-        v->memory |= l->c->memory != NULL;
-        pairs |= l->pairs;
-        spans += l->c->spans;
-        for (int64_t s = 0; s < l->c->spans; s++)
-            v->used[l->c->span[s].kind][draw_level(l->c, &l->c->span[s])] = true;
+        const struct draw_chart *c = &v->p->chart[i];
+        ranks = (int)num_max(ranks, c->ranks);
+        spans += c->spans;
+        for (int64_t s = 0; s < c->spans; s++)
+            v->used[c->span[s].kind][draw_level(c, &c->span[s])] = true;
     }
-    double end = v->end > 0 ? v->end : 1;
     double wanted = shortest > 0 ? BOX_WANTED / shortest : 0;
     v->scale = fmax(fmin(wanted, WIDTH_MOST / end), WIDTH_LEAST / end);
     v->tooltips = spans <= TOOLTIP_MAX;
-    v->row = ranks <= 32 || (pairs && ranks <= 128) ? 22 : ranks <= 128 ? 12 : 6;
+    v->row = ranks <= 32 || (v->all.pairs && ranks <= 128) ? 22 : ranks <= 128 ? 12 : 6;
     make_room(v);
     for (int i = 0; i < v->p->charts; i++)
         choose_naming(v, i);
     v->width = v->scale * end;
-    v->spark = v->memory ? floor(v->row * 0.75) : 0;
-    v->left = PAD + 6.5 * (5 + snprintf(NULL, 0, "%.0f", ranks - 1)) + 6;
+    v->spark = v->all.memory ? floor(v->row * 0.75) : 0;
+    v->left = PAD + 6.5 * (5 + snprintf(NULL, 0, "%d", ranks - 1)) + 6;
 }
 
 static void add_style(const struct svg *v, struct text *out)
@@ -187,7 +172,7 @@ static void add_style(const struct svg *v, struct text *out)
 
 static void add_name(struct svg *v, int chart, const struct draw_span *s, double x, double y)
 {
-    const struct draw_layout *l = &v->l[chart];
+    const struct draw_layout *l = &v->all.of[chart];
     const struct naming *n = &v->naming[chart];
     char label[DRAW_LABEL_MAX];
     double w = (s->end - s->start) * v->scale;
@@ -205,7 +190,7 @@ static void add_name(struct svg *v, int chart, const struct draw_span *s, double
 
 static void add_box(struct svg *v, int chart, int64_t i, double y)
 {
-    const struct draw_layout *l = &v->l[chart];
+    const struct draw_layout *l = &v->all.of[chart];
     const struct draw_span *s = &l->c->span[i];
     char label[DRAW_LABEL_MAX];
     double x = v->left + s->start * v->scale, w = (s->end - s->start) * v->scale, h = v->row;
@@ -235,7 +220,7 @@ static void add_box(struct svg *v, int chart, int64_t i, double y)
 static void add_memory(struct svg *v, const struct draw_curve *m, double y)
 {
     char peak[32];
-    double most = 0, base = y + v->spark, high = (v->spark - 3) / fmax(v->peak, 1e-300);
+    double most = 0, base = y + v->spark, high = (v->spark - 3) / fmax(v->all.peak, 1e-300);
     if (m->n == 0)
         return;
     text_add(v->out, "<path class=\"mem\" d=\"M%.6g %.6g", v->left, base);
@@ -253,7 +238,7 @@ static void add_memory(struct svg *v, const struct draw_curve *m, double y)
 
 static void add_row(struct svg *v, int chart, int rank)
 {
-    const struct draw_layout *l = &v->l[chart];
+    const struct draw_layout *l = &v->all.of[chart];
     text_add(v->out, "<g class=\"row\" data-rank=\"%d\">", rank);
     if (v->row >= 12 || rank % 8 == 0)
         text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>", v->left - 6,
@@ -273,10 +258,10 @@ static void add_row(struct svg *v, int chart, int rank)
 /* Lines behind the rows, which are `height` high, and their times below. */
 static void add_axis(struct svg *v, double height)
 {
-    double tick = draw_tick(v->end, (int)(v->width / 70)), bottom = v->y + height;
+    double tick = draw_tick(v->all.end, (int)(v->width / 70)), bottom = v->y + height;
     char number[32];
     text_add(v->out, "<g class=\"axis\">");
-    for (int64_t i = 0; (double)i * tick <= v->end * (1 + 1e-9); i++) {
+    for (int64_t i = 0; (double)i * tick <= v->all.end * (1 + 1e-9); i++) {
         double x = v->left + (double)i * tick * v->scale;
         text_add(v->out, "<line class=\"grid\" x1=\"%.6g\" x2=\"%.6g\" y1=\"%.6g\" y2=\"%.6g\"/>",
                  x, x, v->y, bottom + 3);
@@ -351,7 +336,6 @@ static void add_key(struct svg *v, double *x, const char *style, const char *nam
 static void add_legend(struct svg *v)
 {
     double x = PAD;
-    bool replicas = false, chunks = false;
     char style[32], name[64];
     for (int k = 0; k < DRAW_KINDS; k++) {
         int level = 0;
@@ -366,16 +350,12 @@ static void add_legend(struct svg *v)
             snprintf(name, sizeof name, "%s", draw_kind_name(k));
         add_key(v, &x, style, name);
     }
-    for (int i = 0; i < v->p->charts; i++) {
-        replicas |= v->l[i].replicas;
-        chunks |= v->p->chart[i].chunks > 1;
-    }
-    if (replicas)
+    if (v->all.replicas)
         add_key(v, &x, "c k0-4", "dark: the second replica");
-    if (chunks)
+    if (v->all.chunks)
         add_key(v, &x, "c k0-0", "light to full: a rank's first to last stage");
     snprintf(name, sizeof name, "memory, peak in %s", v->p->memory_unit);
-    if (v->memory)
+    if (v->all.memory)
         add_key(v, &x, "mem", name);
 }
 
@@ -426,7 +406,7 @@ static void add_tables(struct svg *v, int from, int to)
 /* The body comes first: how high it becomes is known when the legend is laid out. */
 static void add_picture(struct svg *v, struct text *out)
 {
-    v->right = v->left + v->width + PAD + (v->memory ? 56 : 0);
+    v->right = v->left + v->width + PAD + (v->all.memory ? 56 : 0);
     v->y = PAD;
     add_summary(v);
     add_tables(v, 0, v->p->above);
@@ -455,26 +435,16 @@ enum err draw_svg(const struct draw_page *p, struct text *out)
     struct text body = {0};
     struct svg v = {.p = p, .out = &body};
     enum err err = ERR_OK;
-    int64_t spans = 0;
-    for (int i = 0; i < p->charts; i++)
-        spans += p->chart[i].spans;
-    if (spans > DRAW_SVG_MAX)
-        FAIL(ERR_CONFIG,
-             "picture: %lld boxes are more than the %d that a readable SVG has; use fewer ranks or "
-             "microbatches, or a page (--html)",
-             (long long)spans, DRAW_SVG_MAX);
-    TRY(mem_new(p->charts, sizeof *v.l, "a picture's charts", &v.l));
+    TRY_OR(out_free, draw_layouts_open(&v.all, p, DRAW_SVG_MAX,
+                                       "a readable SVG has; use fewer ranks or microbatches, or a "
+                                       "page (--html)"));
     TRY_OR(out_free, mem_new(p->charts, sizeof *v.naming, "a picture's charts", &v.naming));
-    for (int i = 0; i < p->charts; i++)
-        TRY_OR(out_free, draw_layout_open(&v.l[i], &p->chart[i]));
     choose_sizes(&v);
     add_picture(&v, out);
     err = body.err;
 out_free:
     text_free(&body);
-    for (int i = 0; i < p->charts; i++)
-        draw_layout_close(&v.l[i]);
-    mem_free(v.l);
+    draw_layouts_close(&v.all);
     mem_free(v.naming);
     return err;
 }

@@ -133,8 +133,11 @@ static void add_memory(struct trace *t, int rank)
     }
 }
 
-static void add_chart(struct trace *t)
+static enum err add_chart(struct trace *t, const struct draw_layout *l)
 {
+    t->l = l;
+    t->c = l->c;
+    TRY(mem_new(t->c->ranks, sizeof *t->named, "a trace's links", &t->named));
     for (int rank = 0; rank < t->c->ranks; rank++) {
         add_process(t, rank);
         for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++)
@@ -144,32 +147,18 @@ static void add_chart(struct trace *t)
     }
     for (int64_t i = 0; i < t->c->messages; i++)
         add_message(t, &t->c->message[i]);
-}
-
-static enum err add_events(struct trace *t, struct draw_layout *l)
-{
-    for (int i = 0; i < t->p->charts; i++) {
-        t->c = &t->p->chart[i];
-        t->l = l;
-        enum err err = draw_layout_open(l, t->c);
-        if (err == ERR_OK)
-            err = mem_new(t->c->ranks, sizeof *t->named, "a trace's links", &t->named);
-        if (err == ERR_OK)
-            add_chart(t);
-        mem_free(t->named);
-        t->named = NULL;
-        draw_layout_close(l);
-        TRY(err);
-        t->base += t->c->ranks;
-    }
+    mem_free(t->named);
+    t->base += t->c->ranks;
     return ERR_OK;
 }
 
 enum err draw_trace(const struct draw_page *p, struct text *out)
 {
     struct trace t = {.p = p, .first = true, .base = 1, .out = out};
-    struct draw_layout l;
-    TRY(draw_page_fits(p, DRAW_TRACE_MAX, "a trace holds"));
+    struct draw_layouts all;
+    enum err err = ERR_OK;
+    TRY_OR(out_free, draw_layouts_open(&all, p, DRAW_TRACE_MAX,
+                                       "a trace holds; use fewer ranks or microbatches"));
     text_add(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"title\":");
     draw_add_json(out, p->title);
     for (int i = 0; i < p->charts; i++) {
@@ -177,7 +166,10 @@ enum err draw_trace(const struct draw_page *p, struct text *out)
         draw_add_json(out, p->chart[i].facts ? p->chart[i].facts : "");
     }
     text_add(out, "},\"traceEvents\":[");
-    TRY(add_events(&t, &l));
+    for (int i = 0; i < all.charts; i++)
+        TRY_OR(out_free, add_chart(&t, &all.of[i]));
     text_add(out, "\n]}\n");
-    return ERR_OK;
+out_free:
+    draw_layouts_close(&all);
+    return err;
 }
