@@ -79,6 +79,11 @@ struct sched_channels {
     int *of; /* owned; [2 * replicas * stages] */
     int n;   /* channels */
 };
+/* Of what computes, sends or receives. */
+static inline int sched_kind_of(uint16_t op)
+{
+    return op == SCHED_F || op == SCHED_SEND_F || op == SCHED_RECV_F ? 0 : 1;
+}
 enum err sched_channels_make(const struct sched *s, struct sched_channels *out);
 void sched_channels_free(struct sched_channels *c);
 /* Channel of the message of kind `kind` for (stage, mb), -1: none. */

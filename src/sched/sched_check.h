@@ -36,22 +36,20 @@ enum err sched_check_coverage(struct sched_checker *c);
 enum err sched_check_placement(struct sched_checker *c);
 enum err sched_check_order(struct sched_checker *c);
 enum err sched_check_cycle(struct sched_checker *c);
-/* What V3 and V9 say of segments (sched_check_segments.c). */
-enum err sched_check_segments(const struct sched_checker *c);
-enum err sched_check_segment_sums(const struct sched_checker *c);
 /* V5 V6 V7 (sched_check_comm.c) */
 enum err sched_check_pairing(struct sched_checker *c);
 enum err sched_check_channel(struct sched_checker *c);
 enum err sched_check_deadlock(struct sched_checker *c);
-/* V8 V9 (sched_check_ledger.c) */
+/* V8 (sched_check_ledger.c) */
 enum err sched_check_ledger(struct sched_checker *c);
+/* For a program that is proved: ring and, forward only, stage_peak of the report, by what messages
+ * need to leave from. Errors: ERR_MEMORY. */
+enum err sched_check_buffers(struct sched_checker *c);
+/* V9 (sched_check_sums.c) */
 enum err sched_check_reduction(struct sched_checker *c);
-/* V10 V13 (sched_check_step.c, sched_check_weights.c) */
+/* V10 V13 (sched_check_weights.c) */
 enum err sched_check_step(struct sched_checker *c);
 enum err sched_check_weights(struct sched_checker *c);
-/* For a program that is proved: ring and, forward only, stage_peak of the report, by what messages
- * need to leave from (sched_check_buffers.c). Errors: ERR_MEMORY. */
-enum err sched_check_buffers(struct sched_checker *c);
 
 /* What instruction `in` waits for: `rank` must have run `count` instructions of its list, the last
  * of which is `on`. False: it waits for nothing. */
@@ -71,6 +69,19 @@ static inline int64_t sched_unit(const struct sched *s, int stage, int mb)
 static inline uint32_t sched_check_dgrad(const struct sched_checker *c, int64_t unit)
 {
     return c->at[SCHED_B][unit] ? c->at[SCHED_B][unit] : c->at[SCHED_I][unit];
+}
+
+static inline bool sched_makes_weights(struct sched_instr in)
+{
+    return in.op == SCHED_B || in.op == SCHED_W;
+}
+/* The stage whose result computing uses, or a receive brings; -1: none. */
+static inline int sched_input_of(const struct sched *s, struct sched_instr in)
+{
+    if (in.op == SCHED_F || in.op == SCHED_RECV_F)
+        return in.stage - 1;
+    bool backward = in.op == SCHED_B || in.op == SCHED_I || in.op == SCHED_RECV_B;
+    return backward && in.stage + 1 < s->stages ? in.stage + 1 : -1;
 }
 
 #endif

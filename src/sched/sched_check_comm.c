@@ -16,11 +16,6 @@ enum { FORWARD, BACKWARD, KINDS };
 static const uint8_t send_op[KINDS] = {SCHED_SEND_F, SCHED_SEND_B};
 static const uint8_t recv_op[KINDS] = {SCHED_RECV_F, SCHED_RECV_B};
 
-static int kind_of(uint16_t op)
-{
-    return op == SCHED_SEND_B || op == SCHED_RECV_B ? BACKWARD : FORWARD;
-}
-
 static uint32_t producer(const struct sched_checker *c, int kind, int64_t unit)
 {
     return kind == FORWARD ? c->at[SCHED_F][unit] : sched_check_dgrad(c, unit);
@@ -100,7 +95,7 @@ static void number_sends(const struct sched_checker *c, uint32_t *order, uint32_
         struct sched_instr in = s->instr[i];
         if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
             continue;
-        int kind = kind_of(in.op);
+        int kind = sched_kind_of(in.op);
         struct sched_instr to = in;
         to.stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb);
         int channel = sched_channel_of(s, &c->channels, kind, to);
@@ -117,7 +112,7 @@ static enum err match_receives(const struct sched_checker *c, const uint32_t *or
             struct sched_instr in = s->instr[i];
             if (in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
                 continue;
-            int kind = kind_of(in.op);
+            int kind = sched_kind_of(in.op);
             int from = kind == FORWARD ? in.stage - 1 : in.stage + 1;
             uint32_t have = count[sched_channel_of(s, &c->channels, kind, in)]++;
             uint32_t sent = order[kind * c->units + sched_unit(s, from, in.mb)];
@@ -151,7 +146,7 @@ out_free:
 static void other_end(const struct sched_checker *c, const struct sched_instr *in,
                       struct sched_need *out)
 {
-    int kind = kind_of(in->op);
+    int kind = sched_kind_of(in->op);
     bool sends = in->op == send_op[kind];
     int step = (kind == FORWARD) == sends ? 1 : -1;
     uint8_t op = sends ? recv_op[kind] : send_op[kind];
@@ -206,12 +201,8 @@ static bool eager_need(const struct sched_checker *c, const struct sched_instr *
 static bool rendezvous_need(const struct sched_checker *c, const struct sched_instr *in,
                             struct sched_need *out)
 {
-    if (in->op == SCHED_TIED)
-        return tied_need(c, in, out);
-    if (in->op == SCHED_MERGE)
-        return merge_need(c, in, out);
     if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
-        return false;
+        return eager_need(c, in, out);
     other_end(c, in, out);
     out->count--; /* it is enough that the other side has come to it */
     return true;

@@ -171,6 +171,105 @@ enum err sched_check_placement(struct sched_checker *c)
     return ERR_OK;
 }
 
+/* A backward that is cut has all of its segments in a row, those of the last layers first, and
+ * nothing but REDUCEs and its own Rs between them, so that every other rule may take its last
+ * segment for the whole. */
+
+/* The backward that is under way: its segment before, seg 0: none is. */
+struct segments {
+    const struct sched_checker *c;
+    int rank;
+    struct sched_instr open;
+};
+
+/* A segment of a backward: the first of it, or the one that follows. */
+static enum err take_segment(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i], open = k->open;
+    int want = open.seg == 0 ? s->segments[in.stage] : open.seg - 1;
+    if (in.seg != want)
+        return sched_broken(k->c, k->rank, i, "of the %d segments of stage %d the next is %d; give "
+                                              "all, from the last to 1", s->segments[in.stage],
+                            in.stage, want);
+    k->open = in;
+    if (in.seg == 1)
+        k->open.seg = 0;
+    return ERR_OK;
+}
+
+/* A segment is done again for its backward alone, which follows at once. */
+static enum err take_redo(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i], next = {0};
+    if (i + 1 < s->begin[k->rank + 1])
+        next = s->instr[i + 1];
+    if (next.op != SCHED_B || next.stage != in.stage || next.mb != in.mb || next.seg != in.seg)
+        return sched_broken(k->c, k->rank, i,
+                            "what a segment does again is for its backward alone; put %d.%dB%d "
+                            "right behind it", in.stage, in.seg, in.mb);
+    return ERR_OK;
+}
+
+static enum err take(struct segments *k, int64_t i)
+{
+    const struct sched *s = k->c->s;
+    struct sched_instr in = s->instr[i], open = k->open;
+    bool same = in.seg != 0 && open.op == in.op && open.stage == in.stage && open.mb == in.mb;
+    bool beside = sched_op_moves_weights(in.op) || in.op == SCHED_REDUCE;
+    bool may = sched_makes_weights(in) || in.op == SCHED_R || beside;
+    if (in.seg != 0 && (s->replicas > 1 || !may))
+        return sched_broken(k->c, k->rank, i,
+                            s->replicas > 1
+                                ? "with two replicas stages stay whole; leave the segment out"
+                                : "only R, B, W, REDUCE, UPDATE, GATHER and DROP may be of a "
+                                  "segment; leave it out");
+    if (in.seg != 0 && in.op == SCHED_R)
+        return take_redo(k, i);
+    if (open.seg != 0 && !beside && !same)
+        return sched_broken(k->c, k->rank, i, "segment %d of %d%s%d before it is not done; put the "
+                                              "segments of a backward in a row", open.seg - 1,
+                            open.stage, sched_op_name((enum sched_op)open.op), open.mb);
+    return in.seg != 0 && !beside ? take_segment(k, i) : ERR_OK;
+}
+
+/* A stage that is done again by segments is so for all microbatches: it keeps less of each. */
+static enum err check_redone(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    int64_t *n;
+    enum err err = ERR_OK;
+    TRY(mem_new(s->stages, sizeof *n, "schedule segments", &n));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        n[s->instr[i].stage] += s->instr[i].op == SCHED_R && s->instr[i].seg != 0;
+    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
+        int rank = s->place[stage];
+        if (n[stage] != 0 && n[stage] != (int64_t)s->m * s->segments[stage])
+            err = sched_broken(c, rank, s->begin[rank + 1] - 1,
+                               "%lld of %lld segments of stage %d are done again; do all, or none",
+                               (long long)n[stage], (long long)s->m * s->segments[stage], stage);
+    }
+    mem_free(n);
+    return err;
+}
+
+static enum err check_segments(const struct sched_checker *c)
+{
+    const struct sched *s = c->s;
+    for (int rank = 0; rank < s->p; rank++) {
+        struct segments k = {.c = c, .rank = rank};
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            TRY(take(&k, i));
+        if (k.open.seg != 0)
+            return sched_broken(c, rank, s->begin[rank + 1] - 1,
+                                "the list ends without segment %d of %d%s%d; add it",
+                                k.open.seg - 1, k.open.stage,
+                                sched_op_name((enum sched_op)k.open.op), k.open.mb);
+    }
+    return check_redone(c);
+}
+
 /* A pair is an F and a B of which neither needs the other. */
 static enum err check_pair(const struct sched_checker *c, int rank, int64_t i)
 {
@@ -217,7 +316,7 @@ static enum err check_slices(const struct sched_checker *c, int stage, int mb)
 enum err sched_check_order(struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    TRY(sched_check_segments(c));
+    TRY(check_segments(c));
     if (s->forward_only)
         return ERR_OK;
     TRY(check_pairs(c));
@@ -260,11 +359,7 @@ static bool data_need(const struct sched_checker *c, const struct sched_instr *i
                       struct sched_need *out)
 {
     const struct sched *s = c->s;
-    int from = -1, op = SCHED_F;
-    if (in->op == SCHED_F)
-        from = in->stage - 1;
-    else if ((in->op == SCHED_B || in->op == SCHED_I) && in->stage + 1 < s->stages)
-        from = in->stage + 1;
+    int from = in->op < SCHED_COMPUTE_OPS ? sched_input_of(s, *in) : -1, op = SCHED_F;
     if (from < 0)
         return false;
     int64_t unit = sched_unit(s, from, in->mb);

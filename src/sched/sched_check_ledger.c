@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * V8 ledger and V9 reduction.
+ * V8 ledger, and how many buffers messages leave from.
  *
  * The ledger counts activations in (stage, mb) units, on each rank and in each holding. One lives
  * from its F to its B or W. Forward only, it ends when its result has left: with its send, with the
@@ -15,6 +15,7 @@
 #include "sched/sched_check.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 
 struct ledger {
     const struct sched_checker *c;
@@ -158,181 +159,205 @@ out_free:
     return err;
 }
 
-static bool any_of(const uint32_t *at, int n)
+/* ---- buffers ----
+ * How many buffers messages leave from. The proof of V7 lets a send go at once and for good; a real
+ * one leaves from memory, which is free again when the receiver has asked for it. With too few
+ * buffers a sender waits for a receiver that waits for the sender: a looped breadth-first list of
+ * two ranks with a ring of two stops in its first drain.
+ *
+ * So the list is played on a clock on which F, R, I and W take 1, B takes 2 and messages no time,
+ * with as many buffers as it likes, and then counted how many it had in use. Buffers are taken in
+ * turn, the j-th message from buffer j mod n, so n must exceed the distance from a message that is
+ * not yet asked for to any that is sent:
+ *
+ *     n = max over i < j of j - i + 1   where message j is begun before the receiver asks for i
+ *
+ * With these n the played course of things waits for no buffer. An instruction waits for facts that
+ * never become false again, so if one course ends, all do: with the list's real times, too, it
+ * cannot stop for want of a buffer.
+ *
+ *     training      gradients of inputs, from the ring that all stages of a rank share; what
+ *                   activations leave from is kept for their backward anyhow
+ *     forward only  activations, each stage's from its slots, which are taken with RECV_F
+ *
+ * A pair is played as the executor runs it, one half after the other. */
+
+enum { LEAST_RING = 2 }; /* one on its way while the next is made */
+
+struct buffers {
+    const struct sched_checker *c;
+    const struct sched *s;
+    uint32_t *clock;    /* owned; [p] */
+    uint32_t *asked;    /* owned; [p] when it asked for its last message */
+    uint32_t *ready[2]; /* owned; [units] 1 + when the input by kind is there, 0: not yet known */
+    uint32_t *taken;    /* owned; [units] when the unit's buffer is taken */
+    uint32_t *given;    /* owned; [units] when it is free again; 0: it takes none */
+    int64_t *turn;      /* owned; [units] units in the order of taking, for one ring or stage */
+};
+
+static void later(uint32_t *at, uint32_t when)
 {
-    for (int i = 0; i < n; i++)
-        if (at[i])
-            return true;
-    return false;
+    if (when > *at)
+        *at = when;
 }
 
-/* The sum of holding h at place `at` of its rank (from 1) must follow all its weight gradients. */
-static enum err check_summands(const struct sched_checker *c, int h, uint32_t at)
+static void deliver(struct buffers *b, const struct sched_instr *in, uint32_t when)
 {
-    const struct sched *s = c->s;
-    int rank = s->place[h], stage = h % s->stages, added = 0, all = 0;
-    for (int mb = 0; mb < s->m; mb++) {
-        int64_t unit = sched_unit(s, stage, mb);
-        uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
-        if (sched_holding(s, stage, mb) != h)
-            continue;
-        all++;
-        added += (b ? b : w) < at;
+    int to = in->stage + (sched_kind_of(in->op) == 0 ? 1 : -1);
+    if (to >= 0 && to < b->s->stages)
+        b->ready[sched_kind_of(in->op)][sched_unit(b->s, to, in->mb)] = 1 + when;
+}
+
+/* Does this computing take the buffer of its result? */
+static bool takes(const struct buffers *b, const struct sched_instr *in)
+{
+    bool makes = in->op == SCHED_B || in->op == SCHED_I;
+    if (!b->s->forward_only)
+        return makes && sched_sent_to(b->s, 1, in->stage, in->mb) >= 0;
+    return !b->c->at[SCHED_RECV_F][sched_unit(b->s, in->stage, in->mb)];
+}
+
+/* Runs F, B, I, W or R; `from` is when its input was there. */
+static void compute(struct buffers *b, const struct sched_instr *in, uint32_t from)
+{
+    int64_t unit = sched_unit(b->s, in->stage, in->mb);
+    uint32_t *clock = &b->clock[sched_rank_of(b->s, in->stage, in->mb)];
+    later(clock, from);
+    if (takes(b, in))
+        b->taken[unit] = *clock;
+    if (b->s->forward_only && in->stage > 0 && !b->c->at[SCHED_RECV_F][unit])
+        later(&b->given[sched_unit(b->s, in->stage - 1, in->mb)], *clock); /* copied: free */
+    *clock += in->op == SCHED_B ? 2 : 1;
+    if (b->s->forward_only)
+        later(&b->given[unit], *clock);
+    if (in->op < SCHED_W && sched_sent_to(b->s, sched_kind_of(in->op), in->stage, in->mb) < 0)
+        deliver(b, in, *clock);
+}
+
+/* A receive asks for its message when that was sent, for a sender may have to say first where it
+ * lies (comm/gpu/p2p.c), and in the list's order; computing does not wait for that. What it comes
+ * to is taken at once. */
+static void ask(struct buffers *b, const struct sched_instr *in, int from)
+{
+    int rank = sched_rank_of(b->s, in->stage, in->mb);
+    int64_t unit = sched_unit(b->s, in->stage, in->mb);
+    later(&b->asked[rank], b->clock[rank]);
+    later(&b->asked[rank], b->ready[sched_kind_of(in->op)][unit] - 1);
+    if (b->s->forward_only)
+        b->taken[unit] = b->clock[rank];
+    if (b->s->forward_only || in->op == SCHED_RECV_B)
+        later(&b->given[sched_unit(b->s, from, in->mb)], b->asked[rank]);
+}
+
+static int step(void *arg, int rank, int64_t i)
+{
+    struct buffers *b = arg;
+    const struct sched_instr *in = &b->s->instr[i];
+    int from = sched_input_of(b->s, *in);
+    uint32_t ready = 1;
+    if (in->op == SCHED_RECV_F || in->op == SCHED_RECV_B) {
+        if (b->ready[sched_kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)] == 0)
+            return sched_rank_of(b->s, from, in->mb);
+        ask(b, in, from);
+    } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
+        deliver(b, in, b->clock[rank]);
+    } else if (in->op < SCHED_COMPUTE_OPS && sched_ends_stage(*in)) {
+        if (from >= 0)
+            ready = b->ready[sched_kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)];
+        if (ready == 0)
+            return sched_rank_of(b->s, from, in->mb);
+        compute(b, in, ready - 1);
     }
-    if (added < all)
-        return sched_broken(c, rank, s->begin[rank] + at - 1,
-                            "only %d of %d weight gradients of stage %d are added before; move it "
-                            "after the last",
-                            added, all, stage);
-    return ERR_OK;
+    return -1;
 }
 
-/* REDUCE: on all holdings or none, each after its summands. */
-static enum err check_reduces(const struct sched_checker *c)
+/* Buffers for n units that are taken in this order. Times of taking rise, so the furthest one that
+ * comes too early for each is found by halving. */
+static int count(const struct buffers *b, int64_t n)
 {
-    const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
-    for (int h = 0; any_of(c->reduce, holdings) && h < holdings; h++) {
-        int rank = s->place[h];
-        if (!c->reduce[h])
-            return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                                "other stages are reduced, but there is no %dREDUCE; add it",
-                                h % s->stages);
-        if (s->replicas > 1)
-            TRY(check_summands(c, h, c->reduce[h]));
+    int64_t most = n > 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = i, high = n; /* low: taken before i is given; high: not */
+        while (high - low > 1) {
+            int64_t j = low + (high - low) / 2;
+            if (b->taken[b->turn[j]] < b->given[b->turn[i]])
+                low = j;
+            else
+                high = j;
+        }
+        most = num_max(most, low - i + 1);
     }
-    return sched_check_segment_sums(c);
+    return (int)most;
 }
 
-/* The error of a sum, of which something reads at `reader` or the list ends with it (-1). */
-static enum err broken_wait(const struct sched_checker *c, int rank, int64_t sum, int64_t reader)
+static void count_rings(struct buffers *b)
 {
-    const struct sched *s = c->s;
-    int64_t first = s->begin[rank], last = s->begin[rank + 1] - 1, wait = sum;
-    while (wait <= last && s->instr[wait].op != SCHED_WAIT)
-        wait++;
-    if (wait <= last)
-        return sched_broken(c, rank, reader,
-                            "WAIT is at place %lld; move it before what reads the "
-                            "sums",
-                            (long long)(wait - first));
-    for (wait = sum; wait >= first && s->instr[wait].op != SCHED_WAIT;)
-        wait--;
-    if (wait >= first)
-        return sched_broken(c, rank, sum, "WAIT is at place %lld; move it behind every REDUCE",
-                            (long long)(wait - first));
-    return sched_broken(c, rank, last,
-                        "sums are started here and nothing waits for them; add WAIT "
-                        "behind the last REDUCE");
-}
-
-/* WAIT: where anything is summed, behind that and before what reads the sums. */
-static enum err check_waits(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
+    const struct sched *s = b->s;
+    int *ring = &b->c->report->ring;
+    *ring = LEAST_RING;
     for (int rank = 0; rank < s->p; rank++) {
-        int64_t sum = -1;
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            int op = s->instr[i].op;
-            bool reads = op == SCHED_TIED || op == SCHED_MERGE || op == SCHED_NORM ||
-                         op == SCHED_STEP || op == SCHED_UPDATE;
-            if (sum >= 0 && reads)
-                return broken_wait(c, rank, sum, i);
-            sum = op == SCHED_REDUCE ? i : op == SCHED_WAIT ? -1 : sum;
-        }
-        if (sum >= 0)
-            return broken_wait(c, rank, sum, -1);
+        int64_t n = 0;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            if (takes(b, &s->instr[i]) && sched_ends_stage(s->instr[i]))
+                b->turn[n++] = sched_unit(s, s->instr[i].stage, s->instr[i].mb);
+        *ring = (int)num_max(*ring, count(b, n));
     }
-    return ERR_OK;
 }
 
-/* With two replicas an embedding may also get the gradients of a head on its rank that belongs to
- * the other one, so a sum of stage 0 follows what the rank computes of the last stage too. */
-static enum err check_shared(const struct sched_checker *c, int h, uint32_t at)
+/* Slots of a holding may have to be more than are alive at once. */
+static void count_slots(struct buffers *b)
 {
-    const struct sched *s = c->s;
-    int head = h % s->stages == 0 ? sched_held(s, s->stages - 1, s->place[h]) : -1;
-    return head < 0 ? ERR_OK : check_summands(c, head, at);
-}
-
-static enum err check_merge(const struct sched_checker *c, int h)
-{
-    const struct sched *s = c->s;
-    int rank = s->place[h], stage = h % s->stages;
-    int64_t i = s->begin[rank] + c->merge[h] - 1;
-    struct sched_instr in = {.op = SCHED_MERGE, .stage = (uint16_t)stage};
-    int peer = sched_peer(s, in, rank);
-    if (!c->merge[h])
-        return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                            "the replicas of stage %d must be summed, but there is no %dMERGE; add "
-                            "it", stage, stage);
-    if (s->instr[i].peer != peer)
-        return sched_broken(c, rank, i, "its peer is rank %d, the other replica is on rank %d; "
-                                        "use that", s->instr[i].peer, peer);
-    if (c->reduce[h] > c->merge[h])
-        return sched_broken(c, rank, i, "stage %d is reduced later, at place %u; move it after",
-                            stage, c->reduce[h] - 1);
-    TRY(check_summands(c, h, c->merge[h]));
-    return check_shared(c, h, c->merge[h]);
-}
-
-/* MERGE: on all holdings when there are two replicas that are stepped or any is summed, each after
- * its summands and its REDUCE. */
-static enum err check_merges(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
-    if (s->replicas == 1)
-        return ERR_OK;
-    for (int h = 0; h < holdings; h++)
-        if (c->reduce[h])
-            TRY(check_shared(c, h, c->reduce[h]));
-    if (!any_of(c->merge, holdings) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
-        return ERR_OK;
-    for (int h = 0; h < holdings; h++)
-        TRY(check_merge(c, h));
-    return ERR_OK;
-}
-
-/* TIED: both or none, on two ranks, each after the sum it continues. */
-static enum err check_tied(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
-    int holder[2] = {0, s->stages - 1};
-    for (int k = 0; k < 2; k++) {
-        int stage = holder[k], rank = s->place[stage], other = s->place[holder[1 - k]];
-        int64_t i = s->begin[rank] + c->tied[k] - 1;
-        if (!c->tied[k])
-            continue;
-        if (rank == other)
-            return sched_broken(c, rank, i, "first and last stage stand on one rank; remove it");
-        if (s->instr[i].peer != other)
-            return sched_broken(c, rank, i,
-                                "its peer is rank %d, the other holder is rank %d; use that",
-                                s->instr[i].peer, other);
-        if (!c->tied[1 - k])
-            return sched_broken(c, rank, i, "rank %d has no %dTIED; add it", other, holder[1 - k]);
-        if (c->reduce[stage] > c->tied[k])
-            return sched_broken(c, rank, i,
-                                "stage %d is reduced later, at place %u; move it after",
-                                stage, c->reduce[stage] - 1);
-        for (int mb = 0; mb < s->m; mb++) {
-            int64_t unit = sched_unit(s, stage, mb);
-            uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
-            if ((b ? b : w) > c->tied[k])
-                return sched_broken(c, rank, i,
-                                    "the weight gradient of microbatch %d is added later, at place "
-                                    "%u; move it after",
-                                    mb, (b ? b : w) - 1);
+    const struct sched *s = b->s;
+    int *peak = b->c->report->stage_peak;
+    for (int h = 0; h < s->replicas * s->stages; h++) {
+        int64_t n = 0;
+        for (int64_t i = s->begin[s->place[h]]; i < s->begin[s->place[h] + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            bool taker = in->op == SCHED_RECV_F || (in->op == SCHED_F && takes(b, in));
+            if (taker && sched_holding(s, in->stage, in->mb) == h)
+                b->turn[n++] = sched_unit(s, in->stage, in->mb);
         }
+        peak[h] = (int)num_max(peak[h], count(b, n));
     }
-    return ERR_OK;
 }
 
-enum err sched_check_reduction(struct sched_checker *c)
+static enum err play(struct buffers *b)
 {
-    TRY(check_reduces(c));
-    TRY(check_waits(c));
-    TRY(check_merges(c));
-    return check_tied(c);
+    struct sched_walk walk = {0};
+    enum err err = sched_walk_open(&walk, b->s);
+    walk.step = step;
+    walk.arg = b;
+    if (err == ERR_OK) {
+        bool ended = sched_walk_run(&walk);
+        ENSURE(ended); /* rule V7 */
+        if (b->s->forward_only)
+            count_slots(b);
+        else
+            count_rings(b);
+    }
+    sched_walk_close(&walk);
+    return err;
+}
+
+enum err sched_check_buffers(struct sched_checker *c)
+{
+    struct buffers b = {.c = c, .s = c->s};
+    enum err err = ERR_OK;
+    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.clock, "schedule buffers", &b.clock));
+    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.asked, "schedule buffers", &b.asked));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[0], "schedule buffers", &b.ready[0]));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[1], "schedule buffers", &b.ready[1]));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.taken, "schedule buffers", &b.taken));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.given, "schedule buffers", &b.given));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.turn, "schedule buffers", &b.turn));
+    TRY_OR(out_free, play(&b));
+out_free:
+    mem_free(b.clock);
+    mem_free(b.asked);
+    mem_free(b.ready[0]);
+    mem_free(b.ready[1]);
+    mem_free(b.taken);
+    mem_free(b.given);
+    mem_free(b.turn);
+    return err;
 }

@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Walking a schedule under a rule's idea of waiting. When the walk gets stuck, every rank that has
- * not ended waits for another such rank, so following the waits from any of them must come round:
- * that circle is the proof, and it is printed.
+ * The one error of all rules, and walking a schedule under a rule's idea of waiting. When the walk
+ * gets stuck, every rank that has not ended waits for another such rank, so following the waits
+ * from any of them must come round: that circle is the proof, and it is printed.
  */
 #include "sched/sched_check.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+
+enum err sched_broken(const struct sched_checker *c, int rank, int64_t i, const char *fmt, ...)
+{
+    char detail[2048], cell[SCHED_CELL];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(detail, sizeof detail, fmt, ap);
+    va_end(ap);
+    FAIL(ERR_CONFIG, "schedule %s breaks V%d (%s) at rank %d, place %lld, %s: %s", c->s->name,
+         (int)c->rule, c->rule_name, rank, (long long)(i - c->s->begin[rank]),
+         sched_cell_at(c->s, i, cell), detail);
+}
 
 struct stuck {
     const struct sched_checker *c;
