@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Channels of a placement. Two stage boundaries share a channel when they join the same two ranks
- * in the same direction with the same kind of message; boundaries are sorted by that key and
- * numbered. The kind is in the key: activations and gradients of two ranks that are both each
- * other's next and previous (p = 2 with v > 1) can then never be taken for one another.
+ * in the same direction with the same kind of message. The kind is in the key: activations and
+ * gradients of two ranks that are both each other's next and previous (p = 2 with v > 1) can then
+ * never be taken for one another.
  */
 #include "sched/sched_build.h"
 
 #include "base/mem.h"
-#include <stdlib.h>
-
-struct boundary {
-    uint64_t key;
-    int slot;
-};
-
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = ((const struct boundary *)a)->key, y = ((const struct boundary *)b)->key;
-    return x < y ? -1 : x > y;
-}
 
 /* The neighbour of a stage in the row `place`. */
 static int neighbour(const struct sched *s, const uint16_t *place, int kind, int stage)
@@ -33,47 +21,37 @@ int sched_sent_to(const struct sched *s, int kind, int stage, int mb)
     return neighbour(s, s->place + sched_holding(s, 0, mb), kind, stage);
 }
 
-/* Boundaries of one replica and one kind, appended to `edge`; returns how many there are then. */
-static int add_boundaries(const struct sched *s, int kind, int replica, struct boundary *edge,
-                          int edges)
-{
-    const uint16_t *place = s->place + replica * s->stages;
-    for (int from = 0; from < s->stages; from++) {
-        int to = neighbour(s, place, kind, from);
-        if (to >= 0)
-            edge[edges++] = (struct boundary){
-                .key = (uint64_t)kind << 32 | (uint64_t)place[from] << 16 | place[to],
-                .slot = (kind * s->replicas + replica) * s->stages + to,
-            };
-    }
-    return edges;
-}
-
-static enum err number(const struct sched *s, struct boundary *edge, struct sched_channels *out)
-{
-    int edges = 0, slots = 2 * s->replicas * s->stages;
-    TRY(mem_new(slots, sizeof *out->of, "channels", &out->of));
-    for (int i = 0; i < slots; i++)
-        out->of[i] = -1;
-    for (int kind = 0; kind < 2; kind++)
-        for (int replica = 0; replica < s->replicas; replica++)
-            edges = add_boundaries(s, kind, replica, edge, edges);
-    qsort(edge, (size_t)edges, sizeof *edge, compare);
-    for (int i = 0; i < edges; i++) {
-        if (i == 0 || edge[i].key != edge[i - 1].key)
-            out->n++;
-        out->of[edge[i].slot] = out->n - 1;
-    }
-    return ERR_OK;
-}
-
 enum err sched_channels_make(const struct sched *s, struct sched_channels *out)
 {
-    struct boundary *edge;
+    struct channel { int kind, from, next; } *channel; /* those to one rank are a list */
+    int *head, holdings = s->replicas * s->stages;     /* [p] 1 + the first to this rank */
+    enum err err = ERR_OK;
     *out = (struct sched_channels){0};
-    TRY(mem_new(2 * s->replicas * s->stages, sizeof *edge, "channels", &edge));
-    enum err err = number(s, edge, out);
-    mem_free(edge);
+    TRY(mem_new(s->p, sizeof *head, "channels", &head));
+    TRY_OR(out_head, mem_new(2 * holdings, sizeof *channel, "channels", &channel));
+    TRY_OR(out_channel, mem_new(2 * holdings, sizeof *out->of, "channels", &out->of));
+    for (int i = 0; i < 2 * holdings; i++)
+        out->of[i] = -1;
+    for (int kind = 0; kind < 2; kind++)
+        for (int h = 0; h < holdings; h++) {
+            const uint16_t *place = s->place + h / s->stages * s->stages;
+            int to = neighbour(s, place, kind, h % s->stages), from = s->place[h];
+            if (to < 0)
+                continue;
+            int *first = &head[place[to]], c = *first - 1;
+            while (c >= 0 && (channel[c].kind != kind || channel[c].from != from))
+                c = channel[c].next - 1;
+            if (c < 0) {
+                c = out->n++;
+                channel[c] = (struct channel){kind, from, *first};
+                *first = out->n;
+            }
+            out->of[kind * holdings + h - h % s->stages + to] = c;
+        }
+out_channel:
+    mem_free(channel);
+out_head:
+    mem_free(head);
     return err;
 }
 

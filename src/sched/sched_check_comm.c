@@ -3,7 +3,7 @@
  * Rules about messages: V5 pairing, V6 channel, V7 deadlock.
  *
  * V7 is proved on the machine that transports here are: a send never waits (with the buffers that
- * sched_check_buffers.c counts), a receive waits for its send, a tied or merged sum waits until the
+ * sched_check_buffers counts), a receive waits for its send, a tied or merged sum waits until the
  * other holder has come to it. REDUCE is no edge between the ranks of one pipeline: its partners
  * are the same rank of other replicas, which run the same list. The stricter machine, on which a
  * send waits for its receive too, is walked for the report only.

@@ -23,6 +23,7 @@
 #include "sched/sched_build.h"
 
 #include "base/mem.h"
+#include <string.h>
 
 enum { AHEAD = 2, NONE = -1 };
 
@@ -49,10 +50,11 @@ static int choose(const struct forward *f, int rank)
     return NONE;
 }
 
-static void list_stages(struct forward *f)
+/* Fills order. */
+static void play(struct forward *f)
 {
     const struct sched *s = f->s;
-    int64_t end = 0;
+    int64_t left = (int64_t)s->stages * s->m, end = 0;
     for (int rank = 0; rank < s->p; rank++)
         f->last[rank] = NONE;
     for (int stage = 0; stage < s->stages; stage++) {
@@ -64,13 +66,6 @@ static void list_stages(struct forward *f)
         for (int stage = f->last[rank]; stage != NONE; stage = f->below[stage])
             end += s->m;
     }
-}
-
-static void play(struct forward *f)
-{
-    const struct sched *s = f->s;
-    int64_t left = (int64_t)s->stages * s->m;
-    list_stages(f);
     while (left > 0) { /* the last stage that is not done can always run: each tick runs some */
         for (int rank = 0; rank < s->p; rank++) {
             int stage = choose(f, rank);
@@ -80,21 +75,7 @@ static void play(struct forward *f)
             f->done[stage]++;
             left--;
         }
-        for (int stage = 0; stage < s->stages; stage++)
-            f->there[stage] = f->done[stage];
-    }
-}
-
-/* What was played, as instructions; done counts the microbatches of each stage once more. */
-static void write_down(struct forward *f, struct sched_build *b)
-{
-    int64_t i = 0;
-    for (int stage = 0; stage < f->s->stages; stage++)
-        f->done[stage] = 0;
-    for (int rank = 0; rank < f->s->p; rank++) {
-        sched_build_rank(b);
-        for (; i < f->end[rank]; i++)
-            sched_build_add(b, SCHED_F, f->order[i], f->done[f->order[i]]++);
+        memcpy(f->there, f->done, (size_t)s->stages * sizeof *f->there);
     }
 }
 
@@ -108,7 +89,13 @@ static enum err make(struct forward *f, struct sched_build *b)
     TRY(mem_new(s->stages, sizeof *f->there, "the forward list", &f->there));
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *f->order, "the forward list", &f->order));
     play(f);
-    write_down(f, b);
+    memset(f->done, 0, (size_t)s->stages * sizeof *f->done);
+    int64_t i = 0;
+    for (int rank = 0; rank < s->p; rank++) {
+        sched_build_rank(b);
+        for (; i < f->end[rank]; i++)
+            sched_build_add(b, SCHED_F, f->order[i], f->done[f->order[i]]++);
+    }
     return ERR_OK;
 }
 

@@ -59,7 +59,7 @@ static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 {
     if (in.op == SCHED_W || in.op == SCHED_R || in.op == SCHED_OV)
         return -1;
-    int kind = in.op == SCHED_F ? 0 : 1;
+    int kind = sched_kind_of(in.op);
     int to = sched_sent_to(l->s, kind, in.stage, in.mb);
     if (to < 0)
         return -1;

@@ -20,30 +20,9 @@
 
 #include "base/mem.h"
 
-/* Is the backward at i directly behind its forward? */
-static bool follows_forward(const struct sched *s, int rank, int64_t i)
-{
-    struct sched_instr in = s->instr[i], before;
-    if (i == s->begin[rank])
-        return false;
-    before = s->instr[i - 1];
-    return before.op == SCHED_F && before.stage == in.stage && before.mb == in.mb;
-}
-
-/* An R for the backward at i, if it needs one and has none. has: [stages * m]. */
-static void lead(const struct sched *s, int rank, int64_t i, const bool *has,
-                 struct sched_build *out)
-{
-    struct sched_instr in = s->instr[i];
-    if (in.op != SCHED_B && in.op != SCHED_I)
-        return;
-    if (!has[(int64_t)in.stage * s->m + in.mb] && !follows_forward(s, rank, i))
-        sched_build_add(out, SCHED_R, in.stage, in.mb);
-}
-
 static enum err write_ranks(const struct sched *s, struct sched_build *out)
 {
-    bool *has;
+    bool *has; /* [stages * m] an R already? */
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *has, "schedule recompute", &has));
     for (int64_t i = 0; i < s->begin[s->p]; i++)
         if (s->instr[i].op == SCHED_R)
@@ -52,7 +31,12 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
         sched_build_rank(out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];) {
             int n = s->instr[i].op == SCHED_OV ? 3 : 1;
-            lead(s, rank, i + n - 1, has, out);
+            const struct sched_instr *in = &s->instr[i + n - 1], *before = i > s->begin[rank] ? in - 1 : NULL;
+            bool backward = in->op == SCHED_B || in->op == SCHED_I;
+            bool directly = before && before->op == SCHED_F &&
+                            before->stage == in->stage && before->mb == in->mb;
+            if (backward && !directly && !has[(int64_t)in->stage * s->m + in->mb])
+                sched_build_add(out, SCHED_R, in->stage, in->mb);
             for (int k = 0; k < n; k++, i++)
                 sched_build_copy(out, s->instr[i]);
         }

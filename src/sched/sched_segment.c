@@ -24,20 +24,7 @@ struct cutting {
     const uint8_t *segments; /* borrowed; [stages] */
     bool summed, redo;
     struct sched_build out;
-    int64_t *last;           /* owned; [stages] place of the last B or W */
 };
-
-static void find_last(struct cutting *k)
-{
-    const struct sched *s = k->s;
-    for (int rank = 0; rank < s->p; rank++) {
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            struct sched_instr in = s->instr[i];
-            if (in.op == SCHED_B || in.op == SCHED_W)
-                k->last[in.stage] = i;
-        }
-    }
-}
 
 /* All segments of a backward, each with its recompute before it and its sum behind it. */
 static void add_segments(struct cutting *k, struct sched_instr in, bool last)
@@ -54,31 +41,30 @@ static void add_segments(struct cutting *k, struct sched_instr in, bool last)
     }
 }
 
-static void write_rank(struct cutting *k, int rank)
-{
-    const struct sched *s = k->s;
-    sched_build_rank(&k->out);
-    for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-        struct sched_instr in = s->instr[i];
-        bool names = sched_op_names_stage(in.op), cut = names && k->out.s.segments[in.stage] > 1;
-        bool last = cut && i == k->last[in.stage];
-        if (last || (cut && k->redo && in.op == SCHED_B))
-            add_segments(k, in, last);
-        else if (!(cut && (in.op == SCHED_REDUCE || (k->redo && in.op == SCHED_R))))
-            sched_build_copy(&k->out, in);
-    }
-}
-
 static enum err write_ranks(struct cutting *k)
 {
     const struct sched *s = k->s;
-    TRY(mem_new(s->stages, sizeof *k->last, "schedule segments", &k->last));
-    find_last(k);
+    int64_t *last; /* [stages] place of the last B or W */
+    TRY(mem_new(s->stages, sizeof *last, "schedule segments", &last));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (s->instr[i].op == SCHED_B || s->instr[i].op == SCHED_W)
+            last[s->instr[i].stage] = i;
     k->summed = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
     for (int stage = 0; (k->summed || k->redo) && stage < s->stages; stage++)
         k->out.s.segments[stage] = k->segments[stage];
-    for (int rank = 0; rank < s->p; rank++)
-        write_rank(k, rank);
+    for (int rank = 0; rank < s->p; rank++) {
+        sched_build_rank(&k->out);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            bool cut = sched_op_names_stage(in.op) && k->out.s.segments[in.stage] > 1;
+            bool ends = cut && i == last[in.stage];
+            if (ends || (cut && k->redo && in.op == SCHED_B))
+                add_segments(k, in, ends);
+            else if (!(cut && (in.op == SCHED_REDUCE || (k->redo && in.op == SCHED_R))))
+                sched_build_copy(&k->out, in);
+        }
+    }
+    mem_free(last);
     return ERR_OK;
 }
 
@@ -109,7 +95,5 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
     sched_build_from(&k.out, s);
     if (k.out.err == ERR_OK)
         k.out.err = write_ranks(&k);
-    enum err err = sched_build_done(&k.out, out);
-    mem_free(k.last);
-    return err;
+    return sched_build_done(&k.out, out);
 }

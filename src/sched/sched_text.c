@@ -6,11 +6,10 @@
  *     1F0,1B0,(1F1;1B0)OVERLAP_F_B   in parentheses two that are one action
  *     1.2B1,1.2REDUCE,1.1B1     behind the stage's point a segment of it
  *
- * The text is read twice by one scanner: first to learn ranks, stages and microbatches, and where
- * each microbatch has its forward of stage 0, which tells its replica; then to write the
- * instructions, from which placement and peers follow. A number has no sign and no leading zero; a
- * token ends where its cell ends, so "1F0x" is an error and not 1F0. These are PyTorch's cells;
- * what its lists say about sharded weights (1UNSHARD) has no instruction here: it is counted.
+ * Shape, placement and peers follow from the instructions: where a microbatch has its forward of
+ * stage 0 tells its replica. A number has no sign and no leading zero; a token ends where its cell
+ * ends, so "1F0x" is an error and not 1F0. These are PyTorch's cells; what its lists say about
+ * sharded weights (1UNSHARD) has no instruction here: it is counted.
  */
 #include "sched/sched_build.h"
 
@@ -28,16 +27,16 @@ struct scanner {
     int line;                  /* 0-based: the rank */
 };
 
-/* What the first reading learns. */
+/* What the lines say. */
 struct found {
+    struct sched_instr *instr; /* owned; [cap] */
+    int64_t n, cap;
+    int64_t *begin;    /* owned; [SCHED_MAX_RANKS + 1] */
     int stages, mbs;
-    int64_t cells; /* of the current line */
-    int passed;    /* highest stage of an action that is passed over; -1: none is */
+    int passed;        /* highest stage of an action that is passed over; -1: none is */
+    int64_t passes[SCHED_PASSED_OPS];
     bool backward, lowered;
-    bool *named;    /* owned; [SCHED_MAX_STAGES] */
-    uint8_t *segments; /* owned; [SCHED_MAX_STAGES] the highest that is named */
-    uint16_t *home; /* owned; [homes] rank of the first forward of stage 0 */
-    int homes;      /* mbs or more */
+    uint8_t *segments; /* owned; [SCHED_MAX_STAGES] the highest that is named, or 1; 0: no stage */
 };
 
 enum { QUOTED = 25 };
@@ -221,8 +220,7 @@ static enum sched_passed find_passed(const struct scanner *x)
 }
 
 /* "1UNSHARD"; a microbatch may follow, and says nothing. */
-static enum err read_passed(struct scanner *x, enum sched_passed op, struct found *f,
-                            struct sched_build *b)
+static enum err read_passed(struct scanner *x, enum sched_passed op, struct found *f)
 {
     int stage = 0, mb = 0;
     TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
@@ -230,8 +228,7 @@ static enum err read_passed(struct scanner *x, enum sched_passed op, struct foun
     if (is_digit(peek(x)))
         TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     f->passed = (int)num_max(f->passed, stage);
-    if (b)
-        b->s.passed[op]++;
+    f->passes[op]++;
     return ERR_OK;
 }
 
@@ -245,88 +242,63 @@ static enum err end_cell(struct scanner *x)
     return ERR_OK;
 }
 
-/* *n instructions, 1 or 3. */
-static enum err read_cell(struct scanner *x, struct sched_instr in[3], int *n)
+static enum err learn(struct found *f, struct sched_instr in)
 {
-    *n = peek(x) == '(' ? 3 : 1;
-    TRY(*n == 3 ? read_pair(x, in) : read_instr(x, in));
-    return end_cell(x);
-}
-
-/* Room for the microbatch, which may be far beyond the last one. */
-static enum err add_home(struct found *f, int mb)
-{
-    int homes = (int)num_min(SCHED_MAX_MB, num_max(64, 2 * (int64_t)mb + 1));
-    TRY(mem_grow(f->homes, homes, sizeof *f->home, "schedule placement", &f->home));
-    memset(f->home + f->homes, 0xff, (size_t)(homes - f->homes) * sizeof *f->home);
-    f->homes = homes;
-    return ERR_OK;
-}
-
-static enum err learn(const struct scanner *x, struct found *f, struct sched_instr in)
-{
-    f->cells++;
+    if (f->n == f->cap) {
+        int64_t cap = num_max(1024, 2 * f->cap);
+        TRY(mem_grow(f->cap, cap, sizeof *f->instr, "schedule instructions", &f->instr));
+        f->cap = cap;
+    }
+    f->instr[f->n++] = in;
     if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OV)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
     if (!sched_op_names_stage(in.op))
         return ERR_OK;
-    if (in.mb >= f->homes)
-        TRY(add_home(f, in.mb));
-    if (in.stage >= f->stages)
-        f->stages = in.stage + 1;
-    if (in.mb >= f->mbs)
-        f->mbs = in.mb + 1;
-    f->named[in.stage] = true;
-    f->segments[in.stage] = (uint8_t)num_max(f->segments[in.stage], in.seg);
-    if (in.stage == 0 && in.op == SCHED_F && f->home[in.mb] == NOWHERE)
-        f->home[in.mb] = (uint16_t)x->line;
+    f->stages = (int)num_max(f->stages, in.stage + 1);
+    f->mbs = (int)num_max(f->mbs, in.mb + 1);
+    f->segments[in.stage] = (uint8_t)num_max(f->segments[in.stage], num_max(in.seg, 1));
     return ERR_OK;
 }
 
-/* One line into `f` (first reading) or `b` (second). */
-static enum err read_line(struct scanner *x, struct found *f, struct sched_build *b)
+static enum err read_line(struct scanner *x, struct found *f)
 {
-    f->cells = 0;
+    int64_t before = f->n;
     for (;;) {
         struct sched_instr in[3] = {{0}};
-        int n = 0;
         skip_blanks(x);
         enum sched_passed op = find_passed(x);
+        bool pair = peek(x) == '(';
         if (op != SCHED_PASSED_OPS) {
-            TRY(read_passed(x, op, f, b));
+            TRY(read_passed(x, op, f));
             TRY(end_cell(x));
         } else if (peek(x) != ',' && !line_ends(x)) {
-            TRY(read_cell(x, in, &n));
-        }
-        for (int i = 0; i < n; i++) {
-            TRY(learn(x, f, in[i]));
-            if (b)
-                sched_build_copy(b, in[i]);
+            TRY(pair ? read_pair(x, in) : read_instr(x, in));
+            TRY(end_cell(x));
+            for (int i = 0; i < (pair ? 3 : 1); i++)
+                TRY(learn(f, in[i]));
         }
         if (peek(x) != ',')
             break;
         x->at++;
     }
-    if (f->cells == 0)
+    if (f->n == before)
         return refuse(x, x->line_start, "the line is empty; every rank needs its instructions");
     x->at += peek(x) == '\r';
     return ERR_OK;
 }
 
 /* All lines; x->line is then their number. The last may end with or without a newline. */
-static enum err read_all(struct scanner *x, struct found *f, struct sched_build *b)
+static enum err read_all(struct scanner *x, struct found *f)
 {
-    x->at = 0;
-    for (x->line = 0; x->at < x->n || x->line == 0; x->line++) {
+    for (; x->at < x->n || x->line == 0; x->line++) {
         x->line_start = x->at;
         if (x->line == SCHED_MAX_RANKS)
             return refuse(x, x->at, "there are more lines than ranks; use at most 4096");
-        if (b)
-            sched_build_rank(b);
-        TRY(read_line(x, f, b));
+        TRY(read_line(x, f));
         x->at++; /* the newline */
+        f->begin[x->line + 1] = f->n;
     }
     return ERR_OK;
 }
@@ -334,7 +306,7 @@ static enum err read_all(struct scanner *x, struct found *f, struct sched_build 
 static enum err check_found(const struct scanner *x, const struct found *f)
 {
     for (int stage = 0; stage < f->stages; stage++)
-        if (!f->named[stage])
+        if (f->segments[stage] == 0)
             FAIL(ERR_CONFIG,
                  "schedule %s: stage %d is on no line, stage %d is; name every stage from 0",
                  x->name, stage, f->stages - 1);
@@ -354,18 +326,29 @@ static enum err check_found(const struct scanner *x, const struct found *f)
 }
 
 /* A second replica when stage 0 stands on a second rank. */
-static void find_ways(struct sched_build *b, const struct found *f)
+static enum err find_ways(struct sched_build *b)
 {
+    uint16_t *home; /* [m] rank of the first forward of stage 0 */
     int first = NOWHERE; /* home of the first microbatch that has one */
-    for (int mb = 0; mb < f->mbs; mb++) {
-        if (first == NOWHERE)
-            first = f->home[mb];
-        if (f->home[mb] == NOWHERE || f->home[mb] == first)
+    TRY(b->err);
+    TRY(mem_new(b->s.m, sizeof *home, "schedule placement", &home));
+    memset(home, 0xff, (size_t)b->s.m * sizeof *home);
+    for (int rank = 0; rank < b->s.p; rank++)
+        for (int64_t i = b->s.begin[rank]; i < b->s.begin[rank + 1]; i++) {
+            struct sched_instr in = b->s.instr[i];
+            if (in.stage == 0 && in.op == SCHED_F && home[in.mb] == NOWHERE)
+                home[in.mb] = (uint16_t)rank;
+        }
+    for (int mb = 0; mb < b->s.m; mb++) {
+        first = first == NOWHERE ? home[mb] : first;
+        if (home[mb] == NOWHERE || home[mb] == first)
             continue;
         sched_build_replicas(b, 2);
         if (b->err == ERR_OK)
             b->s.way[mb] = 1;
     }
+    mem_free(home);
+    return b->err;
 }
 
 /* Ranks from the last to the first, so that the first one's word is the last. */
@@ -395,30 +378,39 @@ static enum err find_places(const struct scanner *x, struct sched *s)
     return ERR_OK;
 }
 
+/* All of a schedule from its instructions, which it takes over. */
+static enum err build(const struct scanner *x, struct found *f, struct sched_build *b)
+{
+    struct sched *s = &b->s;
+    TRY(b->err);
+    s->forward_only = !f->backward;
+    s->lowered = f->lowered;
+    memcpy(s->passed, f->passes, sizeof s->passed);
+    memcpy(s->begin, f->begin, (size_t)(s->p + 1) * sizeof *s->begin);
+    memcpy(s->segments, f->segments, (size_t)s->stages);
+    s->instr = f->instr;
+    f->instr = NULL;
+    TRY(find_ways(b));
+    TRY(find_places(x, s));
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            s->instr[i].peer = (uint16_t)sched_peer(s, s->instr[i], rank);
+    return ERR_OK;
+}
+
 static enum err parse(struct scanner *x, struct found *f, struct sched *out)
 {
     struct sched_build b;
-    TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->named, "schedule placement", &f->named));
+    TRY(mem_new(SCHED_MAX_RANKS + 1, sizeof *f->begin, "schedule ranks", &f->begin));
     TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->segments, "schedule placement", &f->segments));
-    TRY(read_all(x, f, NULL));
+    TRY(read_all(x, f));
     TRY(check_found(x, f));
     sched_build_open(&b, x->name,
                      &(struct sched_shape){x->line, f->mbs, f->stages / x->line, 0});
-    find_ways(&b, f);
-    b.s.forward_only = !f->backward;
-    b.s.lowered = f->lowered;
-    enum err err = read_all(x, f, &b);
-    ENSURE(err == ERR_OK); /* the first reading has seen every byte */
-    TRY(sched_build_done(&b, out));
-    for (int stage = 0; stage < out->stages; stage++)
-        out->segments[stage] = (uint8_t)num_max(f->segments[stage], 1);
-    err = find_places(x, out);
-    for (int rank = 0; err == ERR_OK && rank < out->p; rank++)
-        for (int64_t i = out->begin[rank]; i < out->begin[rank + 1]; i++)
-            out->instr[i].peer = (uint16_t)sched_peer(out, out->instr[i], rank);
-    if (err != ERR_OK)
-        sched_free(out);
-    return err;
+    b.err = build(x, f, &b);
+    b.n = f->n;
+    b.rank = x->line - 1;
+    return sched_build_done(&b, out);
 }
 
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out)
@@ -429,9 +421,9 @@ enum err sched_parse(const char *name, const char *text, int64_t n, struct sched
     struct scanner x = {.name = shown, .text = text, .n = n};
     struct found f = {.passed = -1};
     enum err err = parse(&x, &f, out);
-    mem_free(f.named);
+    mem_free(f.instr);
+    mem_free(f.begin);
     mem_free(f.segments);
-    mem_free(f.home);
     return err;
 }
 
