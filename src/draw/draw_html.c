@@ -139,17 +139,23 @@ static void add_data(struct html *h)
 
 /* ---- document ---- */
 
+static void add_text(struct html *h, const char *before, const char *words, const char *after)
+{
+    text_add(h->out, "%s", before);
+    draw_add_xml(h->out, words);
+    text_add(h->out, "%s", after);
+}
+
 static void add_head(struct html *h)
 {
     text_add(h->out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>");
-    draw_add_xml(h->out, h->p->title);
-    text_add(h->out, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", draw_page_css);
-    draw_add_xml(h->out, h->p->title);
-    text_add(h->out, "</h1>\n<noscript><p>The chart needs JavaScript; the tables below do "
-                     "not.</p></noscript>\n");
+                     "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n");
+    add_text(h, "<title>", h->p->title, "</title>\n");
+    text_add(h->out, "<style>\n%s</style>\n</head>\n<body>\n", draw_page_css);
+    add_text(h, "<h1>", h->p->title, "</h1>\n<noscript><p>The chart needs JavaScript; the tables "
+                                     "below do not.</p></noscript>\n");
 }
 
 static void add_legend(struct html *h)
@@ -190,12 +196,10 @@ static void add_charts(struct html *h)
 {
     for (int i = 0; i < h->p->charts; i++) {
         const struct draw_chart *c = &h->p->chart[i];
-        text_add(h->out, "<section><h2>");
-        draw_add_xml(h->out, c->title);
-        text_add(h->out, "</h2>\n<p class=\"facts\">");
-        draw_add_xml(h->out, c->facts ? c->facts : "");
+        add_text(h, "<section><h2>", c->title, "</h2>\n");
+        add_text(h, "<p class=\"facts\">", c->facts ? c->facts : "", "</p>\n");
         text_add(h->out,
-                 "</p>\n<p class=\"status\" id=\"status%d\" role=\"status\"></p>\n"
+                 "<p class=\"status\" id=\"status%d\" role=\"status\"></p>\n"
                  "<canvas id=\"chart%d\" tabindex=\"0\" role=\"application\" "
                  "aria-describedby=\"status%d\" aria-label=\"Chart of %d rank%s over time: ",
                  i, i, i, c->ranks, text_plural(c->ranks, "s"));
@@ -207,17 +211,12 @@ static void add_charts(struct html *h)
 
 static void add_table(struct html *h, const struct draw_table *t)
 {
-    text_add(h->out, "<section><h2>");
-    draw_add_xml(h->out, t->title);
-    text_add(h->out, "</h2>\n<div class=\"scroll\"><table>\n");
+    add_text(h, "<section><h2>", t->title, "</h2>\n<div class=\"scroll\"><table>\n");
     for (int row = 0; row < t->rows; row++) {
         text_add(h->out, "<tr>");
-        for (int col = 0; col < t->columns; col++) {
-            const char *tag = row == 0 ? "th" : "td";
-            text_add(h->out, "<%s>", tag);
-            draw_add_xml(h->out, t->cell[row * t->columns + col]);
-            text_add(h->out, "</%s>", tag);
-        }
+        for (int col = 0; col < t->columns; col++)
+            add_text(h, row == 0 ? "<th>" : "<td>", t->cell[row * t->columns + col],
+                     row == 0 ? "</th>" : "</td>");
         text_add(h->out, "</tr>\n");
     }
     text_add(h->out, "</table></div></section>\n");
@@ -228,11 +227,8 @@ static void add_summary(struct html *h)
     if (h->p->summaries == 0)
         return;
     text_add(h->out, "<ul class=\"summary\">\n");
-    for (int i = 0; i < h->p->summaries; i++) {
-        text_add(h->out, "<li>");
-        draw_add_xml(h->out, h->p->summary[i]);
-        text_add(h->out, "</li>\n");
-    }
+    for (int i = 0; i < h->p->summaries; i++)
+        add_text(h, "<li>", h->p->summary[i], "</li>\n");
     text_add(h->out, "</ul>\n");
 }
 

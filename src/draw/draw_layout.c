@@ -14,21 +14,16 @@
 
 /* ---- where boxes lie ---- */
 
-static void look_at(struct draw_layout *l, const struct draw_span *s)
-{
-    double time = s->end - s->start;
-    ENSURE(s->kind < DRAW_KINDS && s->rank >= 0 && s->rank < l->c->ranks && time >= 0);
-    l->has[s->kind] = true;
-    l->replicas |= s->replica != 0;
-    if (s->kind < DRAW_MESSAGE && time > 0 && (l->shortest == 0 || time < l->shortest))
-        l->shortest = time;
-}
-
 static void find_lanes(struct draw_layout *l)
 {
     const struct draw_span *s = l->c->span;
     for (int64_t i = 0; i < l->c->spans; i++) {
-        look_at(l, &s[i]);
+        double time = s[i].end - s[i].start;
+        ENSURE(s[i].kind < DRAW_KINDS && s[i].rank >= 0 && s[i].rank < l->c->ranks && time >= 0);
+        l->has[s[i].kind] = true;
+        l->replicas |= s[i].replica != 0;
+        if (s[i].kind < DRAW_MESSAGE && time > 0 && (l->shortest == 0 || time < l->shortest))
+            l->shortest = time;
         if (i == 0 || s[i].rank != s[i - 1].rank) {
             ENSURE(i == 0 || s[i].rank > s[i - 1].rank);
             continue;
@@ -138,58 +133,33 @@ const char *draw_number(double x, const char *unit, char buf[32])
 
 /* ---- escaping ---- */
 
-/* Length of the well-formed UTF-8 sequence at s (no overlong ones, no surrogates), or 0. */
-static int sequence(const unsigned char *s)
+/* What no reader may see becomes U+FFFD: no UTF-8, controls, U+FFFE and U+FFFF. */
+static void add_escaped(struct text *out, const char *s, bool json)
 {
-    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-    int n = s[0] < 0x80 ? 1 : s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : s[0] >= 0xc0 ? 2 : 0;
-    unsigned code = n < 2 ? s[0] : s[0] & (0xffu >> (n + 1));
-    for (int i = 1; i < n; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        code = code << 6 | (s[i] & 0x3fu);
+    const char *special = json ? "\"\\<>&" : "&<>\"'";
+    for (int n; *s; s += n) {
+        n = text_utf8((const uint8_t *)s, (int64_t)strnlen(s, 4));
+        bool control = (unsigned char)*s < 0x20 || *s == 0x7f;
+        bool no_character = n == 3 && memcmp(s, "\xef\xbf", 2) == 0 && (unsigned char)s[2] >= 0xbe;
+        if (n <= 0 || control || no_character) {
+            text_add(out, "\xef\xbf\xbd");
+            n = 1;
+        } else if (n == 1 && strchr(special, *s)) {
+            text_add(out, json ? "\\u%04x" : "&#%u;", (unsigned)*s);
+        } else {
+            text_add(out, "%.*s", n, s);
+        }
     }
-    bool bad = n == 0 || code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000) ||
-               code == 0xfffe || code == 0xffff || (s[0] >= 0xf8);
-    return bad ? 0 : n;
-}
-
-/* Appends the character at s, clean of what no reader may see; returns its bytes. `special` are
- * those that escape writes. */
-static int add_char(struct text *out, const char *s, const char *special,
-                    void (*escape)(struct text *out, char c))
-{
-    int n = sequence((const unsigned char *)s);
-    bool control = (unsigned char)*s < 0x20 || *s == 0x7f;
-    if (n == 0 || control)
-        text_add(out, "\xef\xbf\xbd");
-    else if (n == 1 && strchr(special, *s))
-        escape(out, *s);
-    else
-        text_add(out, "%.*s", n, s);
-    return n ? n : 1;
-}
-
-static void escape_xml(struct text *out, char c)
-{
-    text_add(out, "&#%d;", c);
-}
-
-static void escape_json(struct text *out, char c)
-{
-    text_add(out, "\\u%04x", (unsigned)c);
 }
 
 void draw_add_xml(struct text *out, const char *s)
 {
-    while (*s)
-        s += add_char(out, s, "&<>\"'", escape_xml);
+    add_escaped(out, s, false);
 }
 
 void draw_add_json(struct text *out, const char *s)
 {
     text_add_char(out, '"', 1);
-    while (*s)
-        s += add_char(out, s, "\"\\<>&", escape_json);
+    add_escaped(out, s, true);
     text_add_char(out, '"', 1);
 }

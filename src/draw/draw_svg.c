@@ -86,16 +86,6 @@ static double name_height(const struct svg *v, int i)
     return v->all.of[i].pairs ? v->row / 2 : v->row;
 }
 
-/* Where no form has room, the picture is made wider, for all charts. */
-static void make_room(struct svg *v)
-{
-    for (int i = 0; i < v->p->charts; i++) {
-        double least = scale_for(&v->all.of[i], DRAW_NUMBER, NAME_SMALL);
-        if (name_height(v, i) >= HEIGHT_LEAST && least * v->all.end <= WIDTH_NAMED)
-            v->scale = fmax(v->scale, least);
-    }
-}
-
 /* The fullest form, in large letters if there is one for them. */
 static void choose_naming(struct svg *v, int i)
 {
@@ -138,7 +128,11 @@ static void choose_sizes(struct svg *v)
     v->scale = fmax(fmin(wanted, WIDTH_MOST / end), WIDTH_LEAST / end);
     v->tooltips = spans <= TOOLTIP_MAX;
     v->row = ranks <= 32 || (v->all.pairs && ranks <= 128) ? 22 : ranks <= 128 ? 12 : 6;
-    make_room(v);
+    for (int i = 0; i < v->p->charts; i++) { /* where no form has room, wider, for all charts */
+        double least = scale_for(&v->all.of[i], DRAW_NUMBER, NAME_SMALL);
+        if (name_height(v, i) >= HEIGHT_LEAST && least * v->all.end <= WIDTH_NAMED)
+            v->scale = fmax(v->scale, least);
+    }
     for (int i = 0; i < v->p->charts; i++)
         choose_naming(v, i);
     v->width = v->scale * end;
@@ -170,6 +164,13 @@ static void add_style(const struct svg *v, struct text *out)
              draw_ink(4), draw_ink(0), draw_ink(0), draw_ink(4));
 }
 
+static void add_text(struct svg *v, const char *style, double x, double y, const char *words)
+{
+    text_add(v->out, "<text class=\"%s\" x=\"%.6g\" y=\"%.6g\">", style, x, y);
+    draw_add_xml(v->out, words);
+    text_add(v->out, "</text>");
+}
+
 static void add_name(struct svg *v, int chart, const struct draw_span *s, double x, double y)
 {
     const struct draw_layout *l = &v->all.of[chart];
@@ -182,10 +183,8 @@ static void add_name(struct svg *v, int chart, const struct draw_span *s, double
     bool small = n->size == NAME_SMALL;
     if (!name || w < wanted)
         return;
-    text_add(v->out, "<text class=\"b%s%s\" x=\"%.6g\" y=\"%.6g\">", small ? " s" : "",
-             s->replica ? " d" : "", x + w / 2, y + (small ? 3 : 3.6));
-    draw_add_xml(v->out, name);
-    text_add(v->out, "</text>");
+    add_text(v, small ? s->replica ? "b s d" : "b s" : s->replica ? "b d" : "b", x + w / 2,
+             y + (small ? 3 : 3.6), name);
 }
 
 static void add_box(struct svg *v, int chart, int64_t i, double y)
@@ -230,10 +229,11 @@ static void add_memory(struct svg *v, const struct draw_curve *m, double y)
                  base - m->point[i].value * high);
     }
     text_add(v->out, "H%.6gV%.6gZ\"/>", v->left + v->width, base);
-    if (v->row >= 12)
-        text_add(v->out, "<text class=\"l\" x=\"%.6g\" y=\"%.6g\">%s</text>\n",
-                 v->left + v->width + 6, base - 1,
-                 draw_number(most, strcmp(v->p->memory_unit, "bytes") ? "" : "bytes", peak));
+    if (v->row < 12)
+        return;
+    draw_number(most, strcmp(v->p->memory_unit, "bytes") ? "" : "bytes", peak);
+    add_text(v, "l", v->left + v->width + 6, base - 1, peak);
+    text_add(v->out, "\n");
 }
 
 static void add_row(struct svg *v, int chart, int rank)
@@ -265,8 +265,8 @@ static void add_axis(struct svg *v, double height)
         double x = v->left + (double)i * tick * v->scale;
         text_add(v->out, "<line class=\"grid\" x1=\"%.6g\" x2=\"%.6g\" y1=\"%.6g\" y2=\"%.6g\"/>",
                  x, x, v->y, bottom + 3);
-        text_add(v->out, "<text class=\"a\" x=\"%.6g\" y=\"%.6g\">%s</text>\n", x, bottom + 16,
-                 draw_number((double)i * tick, v->p->time_unit, number));
+        add_text(v, "a", x, bottom + 16, draw_number((double)i * tick, v->p->time_unit, number));
+        text_add(v->out, "\n");
     }
     text_add(v->out, "</g>\n");
 }
@@ -274,9 +274,8 @@ static void add_axis(struct svg *v, double height)
 /* A line of text across the picture, `high` with what lies below it. */
 static void add_line(struct svg *v, const char *style, const char *words, int high)
 {
-    text_add(v->out, "<text class=\"%s\" x=\"%d\" y=\"%.6g\">", style, PAD, v->y + high - 8);
-    draw_add_xml(v->out, words);
-    text_add(v->out, "</text>\n");
+    add_text(v, style, PAD, v->y + high - 8, words);
+    text_add(v->out, "\n");
     v->right = fmax(v->right, PAD + (high == TITLE ? 9.5 : 6.8) * (double)strlen(words));
     v->y += high;
 }
@@ -327,9 +326,8 @@ static void add_key(struct svg *v, double *x, const char *style, const char *nam
     }
     text_add(v->out, "<rect class=\"%s\" x=\"%.6g\" y=\"%.6g\" width=\"12\" height=\"12\"/>", style,
              *x, v->y);
-    text_add(v->out, "<text class=\"l\" x=\"%.6g\" y=\"%.6g\">", *x + 17, v->y + 10);
-    draw_add_xml(v->out, name);
-    text_add(v->out, "</text>\n");
+    add_text(v, "l", *x + 17, v->y + 10, name);
+    text_add(v->out, "\n");
     *x += w;
 }
 
@@ -359,22 +357,6 @@ static void add_legend(struct svg *v)
         add_key(v, &x, "mem", name);
 }
 
-/* What a comparison comes to, above its charts. */
-static void add_summary(struct svg *v)
-{
-    if (v->p->summaries == 0)
-        return;
-    add_line(v, "t", v->p->title, TITLE);
-    for (int i = 0; i < v->p->summaries; i++)
-        add_line(v, "f", v->p->summary[i], FACTS);
-    v->y += GAP / 2;
-}
-
-static double cell_width(const char *cell)
-{
-    return 6.8 * (double)strlen(cell);
-}
-
 /* Rows of text, numbers at the right of their columns. */
 static void add_table(struct svg *v, const struct draw_table *t)
 {
@@ -384,12 +366,11 @@ static void add_table(struct svg *v, const struct draw_table *t)
     for (int col = 0; col < t->columns; col++) {
         double wide = 0;
         for (int row = 0; row < t->rows; row++)
-            wide = fmax(wide, cell_width(t->cell[row * t->columns + col]));
+            wide = fmax(wide, 6.8 * (double)strlen(t->cell[row * t->columns + col]));
         for (int row = 0; row < t->rows; row++) {
-            text_add(v->out, "<text class=\"l%s\" x=\"%.6g\" y=\"%.6g\">", col ? " e" : "",
-                     col ? x + wide : x, v->y + 10 + row * FACTS);
-            draw_add_xml(v->out, t->cell[row * t->columns + col]);
-            text_add(v->out, "</text>\n");
+            add_text(v, col ? "l e" : "l", col ? x + wide : x, v->y + 10 + row * FACTS,
+                     t->cell[row * t->columns + col]);
+            text_add(v->out, "\n");
         }
         x += wide + PAD;
     }
@@ -397,27 +378,27 @@ static void add_table(struct svg *v, const struct draw_table *t)
     v->y += t->rows * FACTS;
 }
 
-static void add_tables(struct svg *v, int from, int to)
-{
-    for (int i = from; i < to; i++)
-        add_table(v, &v->p->table[i]);
-}
-
 /* The body comes first: how high it becomes is known when the legend is laid out. */
 static void add_picture(struct svg *v, struct text *out)
 {
     v->right = v->left + v->width + PAD + (v->all.memory ? 56 : 0);
     v->y = PAD;
-    add_summary(v);
-    add_tables(v, 0, v->p->above);
+    if (v->p->summaries > 0) { /* what a comparison comes to */
+        add_line(v, "t", v->p->title, TITLE);
+        for (int i = 0; i < v->p->summaries; i++)
+            add_line(v, "f", v->p->summary[i], FACTS);
+        v->y += GAP / 2;
+    }
+    for (int i = 0; i < v->p->above; i++)
+        add_table(v, &v->p->table[i]);
     v->y += v->p->summaries > 0 && v->p->above > 0 ? GAP : 0;
     for (int i = 0; i < v->p->charts; i++)
         add_chart(v, i);
     v->y -= GAP / 2;
     add_legend(v);
     v->y += LEGEND;
-    if (v->p->pictured)
-        add_tables(v, v->p->above, v->p->tables);
+    for (int i = v->p->above; v->p->pictured && i < v->p->tables; i++)
+        add_table(v, &v->p->table[i]);
     double width = v->right, height = v->y + PAD;
     text_add(out,
              "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.6g %.6g\" "
