@@ -18,7 +18,6 @@
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(sched_shape_one_chunk("1f1b", shape));
     sched_build_open(&b, "1f1b", shape);
     for (int rank = 0; rank < shape->p; rank++) {
         int warm = (int)num_min(shape->p - 1 - rank, shape->m);

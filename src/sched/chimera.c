@@ -54,7 +54,6 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
     int p = shape->p, down = shape->m - shape->m / 2;
-    TRY(sched_shape_one_chunk("chimera", shape));
     TRY(sched_shape_even("chimera", shape));
     sched_build_open(&b, "chimera", shape);
     sched_build_mirror(&b);

@@ -17,7 +17,6 @@
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(sched_shape_two_chunks("dualpipev", shape));
     sched_build_open(&b, "dualpipev", shape);
     sched_build_zigzag(&b);
     for (int rank = 0; rank < shape->p; rank++) {

@@ -15,7 +15,6 @@
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(sched_shape_one_chunk("naive", shape));
     sched_build_open(&b, "naive", shape);
     for (int rank = 0; rank < shape->p; rank++) {
         sched_build_rank(&b);

@@ -157,10 +157,11 @@ static inline double sched_cost_time(const struct sched_cost *c, enum sched_op o
 /* One generator: one file, one line in the registry. */
 struct sched_kind {
     const char *name, *doc;
-    int chunks; /* a rank, where none are asked for; 0: 1 */
+    int chunks; /* a rank, where none are asked for; 0: 1. The only number that is let through to
+                   make, unless it loops */
     enum err (*make)(const struct sched_shape *shape, struct sched *out);
     int limit; /* times p: activations of a rank, where a search is given no other limit */
-    bool loops;  /* gains by several chunks a rank; one is legal, and no better than without */
+    bool loops;  /* any number of chunks; gains by several, and one is no better than without */
     bool groups; /* has a use for sched_shape.group; else only 0 is let through to make */
     /* (optional) default: make, whatever the cost; one of the two is there. cost NULL: make, or
      * where there is none tf, ti, tw 1, tc 0, keep 1/2, the schedule's own limit. */

@@ -30,22 +30,6 @@ enum err sched_shape_check(const char *name, const struct sched_shape *shape)
     return ERR_OK;
 }
 
-enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape)
-{
-    if (shape->v != 1)
-        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs one chunk a rank; use v 1", name,
-             shape->v);
-    return ERR_OK;
-}
-
-enum err sched_shape_two_chunks(const char *name, const struct sched_shape *shape)
-{
-    if (shape->v != 2)
-        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs two chunks a rank; use v 2", name,
-             shape->v);
-    return ERR_OK;
-}
-
 enum err sched_shape_even(const char *name, const struct sched_shape *shape)
 {
     if (shape->p == 1)

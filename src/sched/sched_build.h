@@ -56,11 +56,6 @@ extern const struct sched_kind sched_zb_v, sched_v_half, sched_v_min, sched_1f1b
 
 /* p, m, v within the limits of the IR. `name` stands in the message. Errors: ERR_CONFIG. */
 enum err sched_shape_check(const char *name, const struct sched_shape *shape);
-/* For schedules that know one chunk a rank only. Errors: ERR_CONFIG. */
-enum err sched_shape_one_chunk(const char *name, const struct sched_shape *shape);
-
-/* For schedules whose two chunks a rank make a V. Errors: ERR_CONFIG. */
-enum err sched_shape_two_chunks(const char *name, const struct sched_shape *shape);
 /* For schedules whose two directions meet between two ranks: p is even. Errors: ERR_CONFIG. */
 enum err sched_shape_even(const char *name, const struct sched_shape *shape);
 

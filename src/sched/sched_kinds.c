@@ -152,6 +152,10 @@ static enum err find(const char *name, const struct sched_shape *shape,
     if (shape->group != 0 && !kind->groups)
         FAIL(ERR_CONFIG, "schedule %s: group %d, but it runs no groups of microbatches; use group "
                          "0", name, shape->group);
+    int chunks = kind->chunks ? kind->chunks : 1;
+    if (!kind->loops && shape->v != chunks)
+        FAIL(ERR_CONFIG, "schedule %s: v %d, but it runs %s a rank; use v %d", name, shape->v,
+             chunks == 1 ? "one chunk" : "two chunks", chunks);
     *out = kind;
     return ERR_OK;
 }

@@ -369,7 +369,6 @@ static enum err emit(const struct grid *g, struct sched *out)
 enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape)
 {
     *b = (struct vblock){.name = name, .shape = shape};
-    TRY(sched_shape_two_chunks(name, shape));
     return mem_new(shape->p, sizeof *b->at, "schedule block", &b->at);
 }
 

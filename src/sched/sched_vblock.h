@@ -46,7 +46,7 @@ struct vblock {
                                    modulo the period; every pass after what it needs */
 };
 
-/* Room for the block of a shape, which must have two chunks. Errors: ERR_CONFIG, ERR_MEMORY. */
+/* Room for the block of a shape, of two chunks a rank. Errors: ERR_MEMORY. */
 enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape);
 /* Writes the schedule of a filled block and releases the block, after an error too. */
 enum err sched_vblock_make(struct vblock *b, struct sched *out);

@@ -23,7 +23,6 @@ static enum err make_sliced(const struct sched_shape *shape, int k, struct sched
 {
     struct sched_build b;
     int most = SCHED_MAX_MB / shape->m;
-    TRY(sched_shape_one_chunk("seq1f1b", shape));
     if (k < 1 || k > most)
         FAIL(ERR_CONFIG, "schedule seq1f1b: %d microbatch%s of %d slices, and units are counted "
                          "from 1 to %d; use 1 to %d slice%s", shape->m, text_plural(shape->m, "es"),

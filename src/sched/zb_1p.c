@@ -12,7 +12,6 @@
 static enum err make_for(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out)
 {
-    TRY(sched_shape_one_chunk("zb-1p", shape));
     return sched_search(&sched_zb_1p, shape, cost, NULL, out);
 }
 

@@ -19,7 +19,6 @@
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(sched_shape_one_chunk("zb-h1", shape));
     sched_build_open(&b, "zb-h1", shape);
     for (int rank = 0; rank < shape->p; rank++) {
         int warm = (int)num_min(shape->p - 1 - rank, shape->m);

@@ -21,7 +21,6 @@
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(sched_shape_one_chunk("zb-h2", shape));
     sched_build_open(&b, "zb-h2", shape);
     for (int rank = 0; rank < shape->p; rank++) {
         int warm = (int)num_min(2 * (shape->p - rank) - 1, shape->m), late = 2 * rank;

@@ -84,7 +84,6 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
     int p = shape->p;
-    TRY(sched_shape_two_chunks("zb-v", shape));
     sched_build_open(&b, "zb-v", shape);
     sched_build_zigzag(&b);
     for (int rank = 0; rank < p; rank++) {
