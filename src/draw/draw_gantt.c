@@ -207,17 +207,11 @@ static void draw_box(const struct gantt *g, const struct draw_layout *l, int64_t
     text_add(out, "%-*.*s", w, w, whole ? name : (char[]){letter, '\0'});
 }
 
-/* Blue forward, green backward, cyan and yellow halves, magenta pairs, white the rest; odd chunks
- * of a rank and the second replica brighter. */
-static void color_on(const struct draw_span *s, bool pair, struct text *out)
-{
-    static const int ground[DRAW_KINDS] = {44, 42, 46, 43, 47, 47, 47};
-    bool bright = (s->chunk + s->replica) % 2 == 1;
-    text_add(out, "\x1b[30;%dm", (pair ? 45 : ground[s->kind]) + (bright ? 60 : 0));
-}
-
 static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, struct text *out)
 {
+    /* Blue forward, green backward, cyan and yellow halves, magenta pairs, white the rest; odd
+     * chunks of a rank and the second replica brighter. */
+    static const int ground[DRAW_KINDS] = {44, 42, 46, 43, 47, 47, 47};
     fill_row(g, l, rank);
     for (int c = 0, next; c < g->columns; c = next) {
         for (next = c + 1; next < g->columns && g->owner[next] == g->owner[c];)
@@ -227,26 +221,14 @@ static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, str
             continue;
         }
         const struct draw_span *s = &l->c->span[g->owner[c]];
-        bool color = g->color && s->kind != DRAW_MESSAGE;
+        bool color = g->color && s->kind != DRAW_MESSAGE, bright = (s->chunk + s->replica) % 2 == 1;
         if (color)
-            color_on(s, is_pair(l, g->owner[c]), out);
+            text_add(out, "\x1b[30;%dm", (is_pair(l, g->owner[c]) ? 45 : ground[s->kind]) +
+                                             (bright ? 60 : 0));
         draw_box(g, l, g->owner[c], next - c, out);
         if (color)
             text_add(out, "\x1b[0m");
     }
-}
-
-/* Names that have no room: how wide a terminal gives them some. */
-static void draw_advice(const struct gantt *g, struct text *out)
-{
-    if (!g->unnamed)
-        return;
-    int width = g->wanted + g->digits + GANTT_BESIDE;
-    if (g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
-        text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
-                 width, width);
-    else
-        text_add(out, "too narrow for numbers, which no terminal has room for: use --html\n");
 }
 
 static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
@@ -264,7 +246,12 @@ static void draw_legend(const struct gantt *g, const struct draw_page *p, struct
     if (g->all.pairs)
         text_add(out, ", F&B both at once");
     text_add(out, ", . idle%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "");
-    draw_advice(g, out);
+    int width = g->wanted + g->digits + GANTT_BESIDE;
+    if (g->unnamed && g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
+        text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
+                 width, width);
+    else if (g->unnamed)
+        text_add(out, "too narrow for numbers, which no terminal has room for: use --html\n");
 }
 
 static void draw_charts(struct gantt *g, const struct draw_page *p, struct text *out)

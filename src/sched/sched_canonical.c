@@ -37,48 +37,28 @@ struct canonical {
     bool *late; /* owned; [stages * m] its place in the list is passed, its turn is not */
 };
 
-/* Microbatches rise; the slices of one fall, for its backward runs in that order. */
-static void number(struct canonical *c)
-{
-    int slices = c->s->slices;
-    for (int first = 0; first < c->s->m; first += slices)
-        for (int slice = (int)num_min(slices, c->s->m - first) - 1; slice >= 0; slice--) {
-            int mb = first + slice, way = c->s->way[mb];
-            c->turn[mb] = c->count[way]++;
-            c->at[way * c->s->m + c->turn[mb]] = mb;
-        }
-}
-
 /* Is it the turn of this microbatch's gradient in its holding? */
 static bool has_turn(const struct canonical *c, struct sched_instr in)
 {
     return c->turn[in.mb] == c->added[sched_holding(c->s, in.stage, in.mb)];
 }
 
-/* Adds what waits in the holding of `in` and has its turn now. */
-static void catch_up(struct canonical *c, struct sched_instr in)
-{
-    int way = c->s->way[in.mb], *added = &c->added[sched_holding(c->s, in.stage, in.mb)];
-    for (; *added < c->count[way]; ++*added) {
-        int mb = c->at[way * c->s->m + *added];
-        if (!c->late[(int64_t)in.stage * c->s->m + mb])
-            return;
-        sched_build_add(&c->out, SCHED_W, in.stage, mb);
-    }
-}
-
-/* A weight gradient, alone or in a whole backward, when the list comes to it. */
+/* A weight gradient, alone or in a whole backward, when the list comes to it; and then what waits
+ * in its holding and has its turn. */
 static void weight(struct canonical *c, struct sched_instr in)
 {
+    int m = c->s->m, way = c->s->way[in.mb], mb;
+    int *added = &c->added[sched_holding(c->s, in.stage, in.mb)];
+    bool *late = &c->late[(int64_t)in.stage * m];
     if (!has_turn(c, in)) {
-        c->late[(int64_t)in.stage * c->s->m + in.mb] = true;
+        late[in.mb] = true;
         if (in.op == SCHED_B)
             sched_build_add(&c->out, SCHED_I, in.stage, in.mb);
         return;
     }
     sched_build_add(&c->out, (enum sched_op)in.op, in.stage, in.mb);
-    c->added[sched_holding(c->s, in.stage, in.mb)]++;
-    catch_up(c, in);
+    while (++*added < c->count[way] && late[mb = c->at[way * m + *added]])
+        sched_build_add(&c->out, SCHED_W, in.stage, mb);
 }
 
 /* One instruction, or a pair; returns how many those are. */
@@ -142,7 +122,13 @@ static enum err write_ranks(struct canonical *c)
     TRY(mem_new((int64_t)s->replicas * s->m, sizeof *c->at, "schedule order", &c->at));
     TRY(mem_new((int64_t)s->replicas * s->stages, sizeof *c->added, "schedule order", &c->added));
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *c->late, "schedule order", &c->late));
-    number(c);
+    /* Microbatches rise; the slices of one fall, for its backward runs in that order. */
+    for (int first = 0; first < s->m; first += s->slices)
+        for (int slice = (int)num_min(s->slices, s->m - first) - 1; slice >= 0; slice--) {
+            int mb = first + slice, way = s->way[mb];
+            c->turn[mb] = c->count[way]++;
+            c->at[way * s->m + c->turn[mb]] = mb;
+        }
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&c->out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];)

@@ -120,34 +120,27 @@ enum err sched_check_coverage(struct sched_checker *c)
     return ERR_OK;
 }
 
-/* The second replica stands on the first's partner ranks: partner[rank] is 1 + that rank. */
-static enum err check_mirror(const struct sched_checker *c, int *partner)
+/* The second replica stands on the first's partner ranks. */
+static enum err check_mirror(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    for (int stage = 0; stage < s->stages; stage++) {
+    enum err err = ERR_OK;
+    int *partner; /* [p] 1 + that rank */
+    TRY(mem_new(s->p, sizeof *partner, "schedule check", &partner));
+    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
         int a = s->place[stage], b = s->place[s->stages + stage];
         if (a == b)
-            return sched_broken(c, a, s->begin[a],
-                                "both replicas of stage %d stand on this rank; put them on two",
-                                stage);
-        if ((partner[a] && partner[a] != b + 1) || (partner[b] && partner[b] != a + 1))
-            return sched_broken(c, a, s->begin[a],
-                                "the replicas of stage %d stand on ranks %d and %d, those of other "
-                                "stages there on other ranks; let the ranks come in pairs",
-                                stage, a, b);
+            err = sched_broken(c, a, s->begin[a],
+                               "both replicas of stage %d stand on this rank; put them on two",
+                               stage);
+        else if ((partner[a] && partner[a] != b + 1) || (partner[b] && partner[b] != a + 1))
+            err = sched_broken(c, a, s->begin[a],
+                               "the replicas of stage %d stand on ranks %d and %d, those of other "
+                               "stages there on other ranks; let the ranks come in pairs",
+                               stage, a, b);
         partner[a] = b + 1;
         partner[b] = a + 1;
     }
-    return ERR_OK;
-}
-
-static enum err check_replicas(const struct sched_checker *c)
-{
-    int *partner;
-    if (c->s->replicas == 1)
-        return ERR_OK;
-    TRY(mem_new(c->s->p, sizeof *partner, "schedule check", &partner));
-    enum err err = check_mirror(c, partner);
     mem_free(partner);
     return err;
 }
@@ -155,7 +148,8 @@ static enum err check_replicas(const struct sched_checker *c)
 enum err sched_check_placement(struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    TRY(check_replicas(c));
+    if (s->replicas > 1)
+        TRY(check_mirror(c));
     for (int rank = 0; rank < s->p; rank++) {
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             struct sched_instr in = s->instr[i];
@@ -271,27 +265,25 @@ static enum err check_segments(const struct sched_checker *c)
 }
 
 /* A pair is an F and a B of which neither needs the other. */
-static enum err check_pair(const struct sched_checker *c, int rank, int64_t i)
-{
-    const struct sched_instr *in = &c->s->instr[i];
-    if (i + 2 >= c->s->begin[rank + 1] || in[1].op != SCHED_F || in[2].op != SCHED_B ||
-        in->stage != in[1].stage || in->mb != in[1].mb || in[2].seg != 0)
-        return sched_broken(c, rank, i,
-                            "a pair is a forward and a whole backward right behind its OV; write "
-                            "both, as in (0F1;1B0)OV");
-    if (in[1].stage == in[2].stage && in[1].mb == in[2].mb)
-        return sched_broken(c, rank, i,
-                            "the backward needs the forward of its own pair; write them apart");
-    return ERR_OK;
-}
-
 static enum err check_pairs(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    for (int rank = 0; rank < s->p; rank++)
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            if (s->instr[i].op == SCHED_OV)
-                TRY(check_pair(c, rank, i));
+    for (int rank = 0; rank < s->p; rank++) {
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            if (in->op != SCHED_OV)
+                continue;
+            if (i + 2 >= s->begin[rank + 1] || in[1].op != SCHED_F || in[2].op != SCHED_B ||
+                in->stage != in[1].stage || in->mb != in[1].mb || in[2].seg != 0)
+                return sched_broken(c, rank, i,
+                                    "a pair is a forward and a whole backward right behind its "
+                                    "OV; write both, as in (0F1;1B0)OV");
+            if (in[1].stage == in[2].stage && in[1].mb == in[2].mb)
+                return sched_broken(c, rank, i,
+                                    "the backward needs the forward of its own pair; write them "
+                                    "apart");
+        }
+    }
     return ERR_OK;
 }
 

@@ -80,30 +80,23 @@ static enum err sum_rank(struct sums *k)
     return ERR_OK;
 }
 
-static enum err sum_ranks(struct sums *k)
-{
-    const struct sched *s = k->c->s;
-    TRY(mem_new(s->stages, sizeof *k->made, "schedule segments", &k->made));
-    TRY(mem_new(s->stages, sizeof *k->next, "schedule segments", &k->next));
-    for (int stage = 0; stage < s->stages; stage++)
-        k->next[stage] = (uint16_t)(s->segments[stage] + 1);
-    for (k->rank = 0; k->rank < s->p; k->rank++)
-        TRY(sum_rank(k));
-    for (int stage = 0; stage < s->stages; stage++) {
-        int rank = s->place[stage];
-        if (k->next[stage] != 0 && k->next[stage] != s->segments[stage] + 1)
-            return sched_broken(k->c, rank, s->begin[rank + 1] - 1,
-                                "segment %d of stage %d is not summed, those behind it are; add "
-                                "%d.%dREDUCE", k->next[stage] - 1, stage, stage,
-                                k->next[stage] - 1);
-    }
-    return ERR_OK;
-}
-
 static enum err check_segments(const struct sched_checker *c)
 {
+    const struct sched *s = c->s;
     struct sums k = {.c = c};
-    enum err err = sum_ranks(&k);
+    enum err err = ERR_OK;
+    TRY_OR(out_free, mem_new(s->stages, sizeof *k.made, "schedule segments", &k.made));
+    TRY_OR(out_free, mem_new(s->stages, sizeof *k.next, "schedule segments", &k.next));
+    for (int stage = 0; stage < s->stages; stage++)
+        k.next[stage] = (uint16_t)(s->segments[stage] + 1);
+    for (k.rank = 0; k.rank < s->p; k.rank++)
+        TRY_OR(out_free, sum_rank(&k));
+    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++)
+        if (k.next[stage] != 0 && k.next[stage] != s->segments[stage] + 1)
+            err = sched_broken(c, s->place[stage], s->begin[s->place[stage] + 1] - 1,
+                               "segment %d of stage %d is not summed, those behind it are; add "
+                               "%d.%dREDUCE", k.next[stage] - 1, stage, stage, k.next[stage] - 1);
+out_free:
     mem_free(k.made);
     mem_free(k.next);
     return err;

@@ -31,10 +31,11 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
         sched_build_rank(out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];) {
             int n = s->instr[i].op == SCHED_OV ? 3 : 1;
-            const struct sched_instr *in = &s->instr[i + n - 1], *before = i > s->begin[rank] ? in - 1 : NULL;
+            const struct sched_instr *in = &s->instr[i + n - 1];
+            const struct sched_instr *before = i > s->begin[rank] ? in - 1 : NULL;
             bool backward = in->op == SCHED_B || in->op == SCHED_I;
-            bool directly = before && before->op == SCHED_F &&
-                            before->stage == in->stage && before->mb == in->mb;
+            bool directly = before && before->op == SCHED_F && before->stage == in->stage &&
+                            before->mb == in->mb;
             if (backward && !directly && !has[(int64_t)in->stage * s->m + in->mb])
                 sched_build_add(out, SCHED_R, in->stage, in->mb);
             for (int k = 0; k < n; k++, i++)
