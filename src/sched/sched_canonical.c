@@ -136,7 +136,7 @@ static enum err write_ranks(struct canonical *c)
     }
     for (int h = 0; !s->forward_only && h < s->replicas * s->stages; h++)
         ENSURE(c->added[h] == c->count[h / s->stages]);
-    return ERR_OK;
+    return c->out.err;
 }
 
 enum err sched_canonical(const struct sched *s, bool tied, struct sched *out)

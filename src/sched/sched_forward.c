@@ -96,7 +96,7 @@ static enum err make(struct forward *f, struct sched_build *b)
         for (; i < f->end[rank]; i++)
             sched_build_add(b, SCHED_F, f->order[i], f->done[f->order[i]]++);
     }
-    return ERR_OK;
+    return b->err;
 }
 
 enum err sched_make_forward(const struct sched_shape *shape, const uint16_t *place,

@@ -190,7 +190,7 @@ static enum err lower(struct lowering *l)
             i += lower_action(l, &s->instr[i]);
         end_rank(l, rank);
     }
-    return ERR_OK;
+    return l->out.err;
 }
 
 static enum err check_asked(const struct sched *s, const struct sched_lower_args *a)

@@ -43,7 +43,7 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
         }
     }
     mem_free(has);
-    return ERR_OK;
+    return out->err;
 }
 
 static enum err check_asked(const struct sched *s)

@@ -65,7 +65,7 @@ static enum err write_ranks(struct cutting *k)
         }
     }
     mem_free(last);
-    return ERR_OK;
+    return k->out.err;
 }
 
 const char *sched_not_whole(const struct sched *s)
