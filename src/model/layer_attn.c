@@ -60,6 +60,11 @@ static int64_t work(const struct model_dims *d, enum model_work id)
     }
 }
 
+static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
+{
+    model_sublayer_said(d, (struct model_columns){qkv_cols(d), d->h * d->d}, passes, to);
+}
+
 static double weights(const struct layer *l)
 {
     const struct layer_dims *d = &l->dims;
@@ -74,4 +79,4 @@ static double scores(const struct layer *l)
 
 const struct layer_type layer_type_attn = {
     .name = "attn", .part = PART_ATTN, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .scores = scores, .said = model_sublayer_said, .sublayer = true};
+    .weights = weights, .scores = scores, .said = said, .sublayer = true};

@@ -22,9 +22,9 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
 static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
 {
     if (passes & SAID_FORWARD)
-        model_say_sum(d, to);
+        model_say_sum(d, 0, to);
     if (passes & SAID_WEIGHT)
-        model_say_gather(d, to);
+        model_say_gather(d, 0, to);
 }
 
 const struct layer_type layer_type_embed = {

@@ -53,23 +53,25 @@ static double weights(const struct layer *l)
 }
 
 /* A row's maximum, then its sum and its target's logit, are agreed a chunk at a time; the gradient
- * of what the matrix reads is summed as a whole, or beside the chunks, with sp to the owners. */
+ * of what the matrix reads is summed as a whole, or a chunk's beside the weight's gradient of that
+ * chunk, with sp to the owners. */
 static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
 {
     if (!(passes & SAID_FORWARD))
         return;
-    model_say_gather(d, to);
+    model_say_gather(d, 0, to);
     for (int64_t row = 0, end; row < d->n; row = end) {
         end = num_min(row + d->chunk, d->n);
-        model_say(to, TRAFFIC_ALL_REDUCE_MAX, 1, (end - row) * d->at);
-        model_say(to, TRAFFIC_ALL_REDUCE, 1, 2 * (end - row) * d->at);
+        int64_t n = end - row, owners = d->sp ? (end - 1) / d->nl - row / d->nl + 1 : 1;
+        model_say(to, TRAFFIC_ALL_REDUCE_MAX, (struct traffic){1, n * d->at}, 0);
+        model_say(to, TRAFFIC_ALL_REDUCE, (struct traffic){1, 2 * n * d->at}, 0);
         if (d->rows > 0)
             model_say(to, d->sp ? TRAFFIC_REDUCE : TRAFFIC_ALL_REDUCE,
-                      d->sp ? (end - 1) / d->nl - row / d->nl + 1 : 1,
-                      (end - row) * d->c * d->ct);
+                      (struct traffic){owners, n * d->c * d->ct},
+                      2.0 * (double)n * (double)d->c * (double)d->v);
     }
     if (d->rows == 0)
-        model_say_sum(d, to);
+        model_say_sum(d, 0, to);
 }
 
 const struct layer_type layer_type_head = {

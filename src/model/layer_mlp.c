@@ -50,6 +50,11 @@ static int64_t work(const struct model_dims *d, enum model_work id)
     return id == WORK_DMID ? d->n * d->f * d->ct : model_stream_work(d, id);
 }
 
+static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
+{
+    model_sublayer_said(d, (struct model_columns){pre_cols(d), d->f}, passes, to);
+}
+
 static double weights(const struct layer *l)
 {
     return (l->dims.gated ? 3 : 2) * (double)l->dims.in * (double)l->dims.ffn;
@@ -57,4 +62,4 @@ static double weights(const struct layer *l)
 
 const struct layer_type layer_type_mlp = {
     .name = "mlp", .part = PART_MLP, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .said = model_sublayer_said, .sublayer = true};
+    .weights = weights, .said = said, .sublayer = true};

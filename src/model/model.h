@@ -287,7 +287,14 @@ int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows);
 /* What tensor ranks start in a layer for a microbatch, and the longest of it. Backward whole is
  * INPUT | WEIGHT; a recompute is a forward, of all layers but the loss's. */
 enum model_said_in { SAID_FORWARD = 1, SAID_INPUT = 2, SAID_WEIGHT = 4 };
-struct model_said { struct traffic kind[TRAFFIC_KINDS]; int64_t longest; };
+struct model_said {
+    struct traffic kind[TRAFFIC_KINDS];
+    int64_t longest;
+    /* Told each as it is added, and the FLOPs of the rank's GEMMs that run while these are on their
+     * way, one behind the other; NULL: nobody asks. */
+    void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside);
+    void *arg;
+};
 
 /* A type of layers as numbers; NULL: it has none. Bytes are not yet rounded to the arena's
  * alignment. Its math has the same name (model/). */
@@ -339,13 +346,15 @@ int64_t model_norm_kept(const struct model_dims *d, enum model_keep id);
 int64_t model_stream_work(const struct model_dims *d, enum model_work id);
 int64_t model_input_saved(const struct model_dims *d, enum model_save id);
 int64_t model_gradient_work(const struct model_dims *d, enum model_work id);
-/* What tensor ranks start, so many at once: a collective of so many bytes together; the stream made
- * whole, which it is without sp; the sum of what they have of it, and of what a GEMM gives; all of
- * a sublayer's. */
-void model_say(struct model_said *to, enum traffic_kind k, int64_t messages, int64_t bytes);
-void model_say_gather(const struct model_dims *d, struct model_said *to);
-void model_say_sum(const struct model_dims *d, struct model_said *to);
-void model_sublayer_said(const struct model_dims *d, unsigned passes, struct model_said *to);
+/* What tensor ranks start, beside GEMMs of so many FLOPs: collectives, so many bytes together; the
+ * stream made whole, which it is without sp; the sum of what they have of it; all of a sublayer
+ * whose GEMMs have so many columns (the first one's outputs, the last one's inputs). */
+void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside);
+void model_say_gather(const struct model_dims *d, double beside, struct model_said *to);
+void model_say_sum(const struct model_dims *d, double beside, struct model_said *to);
+struct model_columns { int64_t in, out; };
+void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
+                         struct model_said *to);
 
 /* ---- a stage's buffers ---- */
 

@@ -6,11 +6,13 @@
  */
 #include "model/model.h"
 
-void model_say(struct model_said *to, enum traffic_kind k, int64_t messages, int64_t bytes)
+void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside)
 {
-    to->kind[k].messages += messages;
-    to->kind[k].bytes += bytes;
-    to->longest = num_max(to->longest, bytes);
+    to->kind[k].messages += t.messages;
+    to->kind[k].bytes += t.bytes;
+    to->longest = num_max(to->longest, t.bytes);
+    if (to->each)
+        to->each(to->arg, k, t, beside);
 }
 
 static int64_t stream_bytes(const struct model_dims *d)
@@ -18,15 +20,16 @@ static int64_t stream_bytes(const struct model_dims *d)
     return d->n * d->c * d->ct;
 }
 
-void model_say_gather(const struct model_dims *d, struct model_said *to)
+void model_say_gather(const struct model_dims *d, double beside, struct model_said *to)
 {
     if (d->sp)
-        model_say(to, TRAFFIC_ALL_GATHER, 1, stream_bytes(d));
+        model_say(to, TRAFFIC_ALL_GATHER, (struct traffic){1, stream_bytes(d)}, beside);
 }
 
-void model_say_sum(const struct model_dims *d, struct model_said *to)
+void model_say_sum(const struct model_dims *d, double beside, struct model_said *to)
 {
-    model_say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE, 1, stream_bytes(d));
+    model_say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+              (struct traffic){1, stream_bytes(d)}, beside);
 }
 
 int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
@@ -37,35 +40,65 @@ int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
     return sp || pieces > 1 ? pieces : 0;
 }
 
-/* The sum of what a GEMM gives: in one, or piece by piece as it is made. */
-static void say_gemm(const struct model_dims *d, struct model_said *to)
+/* FLOPs of a GEMM of the stream with so many columns of this rank. */
+static double gemm_flops(const struct model_dims *d, int64_t cols)
 {
-    int64_t pieces = model_sum_pieces(d->n, d->tp, d->sp, d->rows);
-    if (pieces == 0 || (d->sp && d->chunked))
-        model_say_sum(d, to);
-    else if (d->sp)
-        model_say(to, TRAFFIC_REDUCE, pieces * d->tp, stream_bytes(d));
-    else
-        model_say(to, TRAFFIC_ALL_REDUCE, pieces, stream_bytes(d));
+    return 2.0 * (double)d->n * (double)d->c * (double)cols;
+}
+
+/* The part of `flops` that the rank has left when the rows of one owner are made. */
+static double of_others(const struct model_dims *d, double flops)
+{
+    return flops * (d->tp - 1) / d->tp;
+}
+
+/* The stream made whole before a GEMM of it: beside its own rows' part, or in chunks, each GEMM of
+ * an owner's rows beside the chunks of the next ones. */
+static void say_gathered(const struct model_dims *d, double flops, struct model_said *to)
+{
+    bool cut = d->rows > 0 && d->nl >= d->rows;
+    double own = flops - of_others(d, flops);
+    model_say_gather(d, !cut ? 0 : d->chunked ? of_others(d, flops) : own, to);
+}
+
+/* The sum of what a GEMM gives: in one, or piece by piece as it is made, each beside the next, the
+ * last beside nothing. */
+static void say_gemm(const struct model_dims *d, double flops, struct model_said *to)
+{
+    int64_t pieces = model_sum_pieces(d->n, d->tp, d->sp, d->rows), owners = d->sp ? d->tp : 1;
+    if (pieces == 0 || (d->sp && d->chunked)) {
+        model_say_sum(d, pieces == 0 ? 0 : of_others(d, flops), to);
+        return;
+    }
+    enum traffic_kind k = d->sp ? TRAFFIC_REDUCE : TRAFFIC_ALL_REDUCE;
+    int64_t block = d->n / owners, rows = block - block * (pieces - 1) / pieces;
+    struct traffic last = {1, rows * d->c * d->ct};
+    struct traffic before = {pieces * owners - 1, stream_bytes(d) - last.bytes};
+    model_say(to, k, before, flops * (double)(d->n - rows) / (double)d->n);
+    model_say(to, k, last, 0);
 }
 
 /* Where both halves of a backward follow each other, the input's gradient is summed in one, beside
- * the weights' gradients. */
-void model_sublayer_said(const struct model_dims *d, unsigned passes, struct model_said *to)
+ * the weights' gradients; the input is gathered again beside what comes before the second of
+ * these. */
+void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
+                         struct model_said *to)
 {
+    double in = gemm_flops(d, cols.in), out = gemm_flops(d, cols.out);
+    bool both = (passes & SAID_INPUT) && (passes & SAID_WEIGHT) && d->rows > 0;
     if (passes & SAID_FORWARD) {
-        model_say_gather(d, to);
-        say_gemm(d, to);
+        say_gathered(d, in, to);
+        say_gemm(d, out, to);
     }
     if (passes & SAID_INPUT) {
-        model_say_gather(d, to);
-        if ((passes & SAID_WEIGHT) && d->rows > 0)
-            model_say_sum(d, to);
+        say_gathered(d, out, to);
+        if (both)
+            model_say_sum(d, in + out, to);
         else
-            say_gemm(d, to);
+            say_gemm(d, in, to);
     }
     if (passes & SAID_WEIGHT)
-        model_say_gather(d, to);
+        model_say_gather(d, d->rows == 0 ? 0 : both ? in + out : out, to);
 }
 
 void model_said(const struct layer *l, const struct model_dims *d, unsigned passes,

@@ -5,21 +5,28 @@
  */
 #include "plan/ends.h"
 
+#include "base/mem.h"
+
 struct rates {
     const struct traffic_args *a;
     const struct ends_rates *r;
     double *each;
 };
 
+/* What collectives of n ranks take. */
+static double said_time(const struct ends_rates *r, enum traffic_kind k, int n, struct traffic t)
+{
+    double moved = k == TRAFFIC_REDUCE || k == TRAFFIC_BROADCAST ? 1 : (n - 1.0) / n;
+    if (k == TRAFFIC_ALL_REDUCE || k == TRAFFIC_ALL_REDUCE_MAX)
+        moved *= 2;
+    double time = r->latency * (double)t.messages;
+    return r->bandwidth > 0 ? time + moved * (double)t.bytes / r->bandwidth : time;
+}
+
 static void add_said(void *arg, int64_t i, enum group_kind g, enum traffic_kind k, int64_t bytes)
 {
     struct rates *x = arg;
-    double n = x->a->group[g].members, ring = (n - 1) / n;
-    if (k == TRAFFIC_ALL_REDUCE || k == TRAFFIC_ALL_REDUCE_MAX)
-        ring *= 2;
-    x->each[i] += x->r->latency;
-    if (x->r->bandwidth > 0)
-        x->each[i] += ring * (double)bytes / x->r->bandwidth;
+    x->each[i] += said_time(x->r, k, x->a->group[g].members, (struct traffic){1, bytes});
 }
 
 static void add_moved(void *arg, int64_t i, int64_t bytes)
@@ -27,6 +34,18 @@ static void add_moved(void *arg, int64_t i, int64_t bytes)
     struct rates *x = arg;
     if (x->r->memory > 0)
         x->each[i] += (double)bytes / x->r->memory;
+}
+
+/* Layers of the segment, or stage, that an instruction works on. */
+static struct model_stage layers_of(const struct model_stage *st, const struct segments *g,
+                                    struct sched_instr in)
+{
+    struct model_stage own = *st;
+    int first, end;
+    segments_range(g, model_stage_parts(st), in.seg, &first, &end);
+    own.first = st->first + first;
+    own.end = st->first + end;
+    return own;
 }
 
 void ends_shares(const struct model *m, const struct sched *s, const struct model_stage *cut,
@@ -37,13 +56,8 @@ void ends_shares(const struct model *m, const struct sched *s, const struct mode
         if (in.op >= SCHED_COMPUTE_OPS || in.seg == 0)
             continue;
         const struct model_stage *st = &cut[in.stage];
-        const struct segments *g = &segments[in.stage];
-        struct model_stage own = *st;
+        struct model_stage own = layers_of(st, &segments[in.stage], in);
         bool again = in.op == SCHED_R;
-        int first, end;
-        segments_range(g, model_stage_parts(st), in.seg, &first, &end);
-        own.first = st->first + first;
-        own.end = st->first + end;
         double all = model_flops(m, st, again);
         each[i] = all > 0 ? model_flops(m, &own, again) / all : 0;
     }
@@ -57,4 +71,61 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates
     struct step_traffic unused;
     asked.ends = &ends;
     return traffic_plan(&asked, pp, &unused);
+}
+
+/* ---- inside actions ---- */
+
+struct inside {
+    const struct traffic_args *a;
+    const struct ends_rates *r;
+    const double (*time)[SCHED_COMPUTE_OPS];
+    double a_flop; /* what a FLOP of this rank takes */
+    struct sim_inside *to;
+};
+
+static void add_inside(void *arg, enum traffic_kind k, struct traffic t, double beside)
+{
+    struct inside *x = arg;
+    double time = said_time(x->r, k, x->a->of.split.tp, t);
+    x->to->all += time;
+    x->to->exposed += fmax(0, time - beside * x->a_flop);
+}
+
+/* A whole backward has the FLOPs of two forwards, its halves those of one each. */
+static void of_action(struct inside *x, struct sched_instr in, struct sim_inside *to)
+{
+    const struct traffic_args *a = x->a;
+    const struct model_stage *st = &a->of.cut[in.stage];
+    struct model_stage own = layers_of(st, &a->segments[in.stage], in);
+    struct model_said said = {.each = add_inside, .arg = x};
+    double flops = model_flops(a->of.model, st, in.op == SCHED_R) * (double)a->of.samples /
+                   a->of.split.tp * (in.op == SCHED_B ? 2 : 1);
+    x->a_flop = flops > 0 ? x->time[in.stage][in.op] / flops : 0;
+    x->to = to;
+    *to = (struct sim_inside){0};
+    traffic_layers(a, &own, (enum sched_op)in.op, traffic_short(a, in), &said);
+}
+
+enum err ends_inside(const struct traffic_args *a, int pp, const struct ends_rates *r,
+                     const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside *inside)
+{
+    const struct sched *s = a->of.sched;
+    struct inside x = {.a = a, .r = r, .time = time};
+    int64_t *whole; /* the first action of each kind that is not cut, and 1: others are like it */
+    TRY(mem_new((int64_t)s->stages * SCHED_COMPUTE_OPS * 2, sizeof *whole, "costs of actions",
+                &whole));
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op >= SCHED_COMPUTE_OPS)
+            continue;
+        int64_t *like = &whole[(in.stage * SCHED_COMPUTE_OPS + in.op) * 2 + traffic_short(a, in)];
+        if (in.seg == 0 && *like > 0)
+            inside[i] = inside[*like - 1];
+        else
+            of_action(&x, in, &inside[i]);
+        if (in.seg == 0)
+            *like = i + 1;
+    }
+    mem_free(whole);
+    return ERR_OK;
 }

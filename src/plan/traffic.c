@@ -55,12 +55,17 @@ static void moved(const struct walk *w, int64_t bytes)
         w->a->ends->moved(w->a->ends->arg, w->at, bytes);
 }
 
-static int64_t samples_of(const struct walk *w, bool is_short)
+static int64_t samples_of(const struct traffic_args *a, bool is_short)
 {
-    return is_short ? w->a->share % w->a->of.samples : w->a->of.samples;
+    return is_short ? a->share % a->of.samples : a->of.samples;
 }
 
 /* ---- layers, and messages between stages ---- */
+
+bool traffic_short(const struct traffic_args *a, struct sched_instr in)
+{
+    return (in.mb + 1) * a->of.samples > a->share;
+}
 
 static unsigned passes_of(enum sched_op op)
 {
@@ -74,21 +79,25 @@ static unsigned passes_of(enum sched_op op)
     }
 }
 
-/* What tensor ranks start in n instructions of a stage. */
-static void add_layers(struct walk *w, const struct model_stage *st, enum sched_op op,
-                       bool is_short, int64_t n)
+void traffic_layers(const struct traffic_args *a, const struct model_stage *of, enum sched_op op,
+                    bool is_short, struct model_said *said)
 {
-    const struct groups_args *of = &w->a->of;
-    struct model_said said = {0};
-    for (int64_t i = st->first; i < st->end; i++) {
-        struct layer l = model_layer(w->model, i);
+    for (int64_t i = of->first; i < of->end; i++) {
+        struct layer l = model_layer(a->of.model, i);
         struct model_dims d;
-        model_dims(&l, &of->split, samples_of(w, is_short), &of->types, &d);
-        d.rows = w->a->rows;
-        d.chunked = w->a->chunked;
+        model_dims(&l, &a->of.split, samples_of(a, is_short), &a->of.types, &d);
+        d.rows = a->rows;
+        d.chunked = a->chunked;
         if (op != SCHED_R || !l.type->loss)
-            model_said(&l, &d, passes_of(op), &said);
+            model_said(&l, &d, passes_of(op), said);
     }
+}
+
+/* What tensor ranks start in n instructions of a stage. */
+static void add_layers(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
+{
+    struct model_said said = {0};
+    traffic_layers(w->a, &w->a->of.cut[stage], op, is_short, &said);
     for (int k = 0; k < TRAFFIC_KINDS; k++)
         add(w, GROUP_TP, (enum traffic_kind)k,
             (struct traffic){n * said.kind[k].messages, n * said.kind[k].bytes});
@@ -98,7 +107,7 @@ static void add_layers(struct walk *w, const struct model_stage *st, enum sched_
 static void add_sends(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
 {
     const struct groups_args *of = &w->a->of;
-    struct model_rank r = {w->model, of->split, samples_of(w, is_short), &of->types};
+    struct model_rank r = {w->model, of->split, samples_of(w->a, is_short), &of->types};
     const struct model_stage *to = &of->cut[stage + (op == SCHED_SEND_F)];
     w->out->sent.messages += n;
     w->out->sent.bytes += n * model_boundary_bytes(&r, to->first);
@@ -114,7 +123,7 @@ static void add_microbatches(struct walk *w, int stage, const struct counted *c)
             if (op == SCHED_SEND_F || op == SCHED_SEND_B)
                 add_sends(w, stage, (enum sched_op)op, is_short, n);
             else if (passes_of((enum sched_op)op) && w->a->of.split.tp > 1)
-                add_layers(w, &w->a->of.cut[stage], (enum sched_op)op, is_short, n);
+                add_layers(w, stage, (enum sched_op)op, is_short, n);
         }
 }
 
@@ -275,7 +284,7 @@ static void count_list(struct walk *w)
     const struct sched *s = w->s;
     for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
         struct sched_instr in = s->instr[i];
-        bool is_short = (in.mb + 1) * w->a->of.samples > w->a->share;
+        bool is_short = traffic_short(w->a, in);
         w->at = i;
         if (in.op == SCHED_NORM)
             add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE,

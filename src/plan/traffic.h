@@ -37,6 +37,10 @@ struct traffic_args {
 };
 /* Those of pipeline rank pp. Errors: ERR_MEMORY. */
 enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out);
+/* What tensor ranks start in one action of these layers, added; is its microbatch short? */
+void traffic_layers(const struct traffic_args *a, const struct model_stage *of, enum sched_op op,
+                    bool is_short, struct model_said *said);
+bool traffic_short(const struct traffic_args *a, struct sched_instr in);
 
 /* The same by axis; TRAFFIC_WORLD: between ranks that differ on several. */
 enum { TRAFFIC_WORLD = AXIS_COUNT, TRAFFIC_AXES };

@@ -86,6 +86,17 @@ enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **
     return ERR_OK;
 }
 
+enum err setup_inside(const struct setup *s, const struct ends_rates *r,
+                      const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside **inside)
+{
+    TRY(mem_new(s->sched.begin[s->sched.p], sizeof **inside, "costs of actions", inside));
+    for (int pp = 0; pp < s->sched.p; pp++) {
+        struct traffic_args a = traffic_args_of(s, pp);
+        TRY(ends_inside(&a, pp, r, time, *inside));
+    }
+    return ERR_OK;
+}
+
 /* The pipeline rank that starts the most bytes, and what it starts. */
 static int most(const struct setup *s, struct axis_traffic *out)
 {

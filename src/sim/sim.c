@@ -5,7 +5,8 @@
  *
  *     start of F, B, I = max(the rank is free, its input is there)
  *     start of W, R    = the rank is free
- *     end              = start + time of the instruction on this stage
+ *     end              = start + time of the instruction on this stage + what of the collectives
+ *                        inside it nothing hides
  *     input is there   = end of the neighbour stage on the same rank,
  *                        or arrival of its message from another one
  *     message leaves   = max(moment of its SEND, the link is free)
@@ -83,12 +84,23 @@ static struct sim_event work(struct sim_play *k, int rank, struct sim_input from
     return (struct sim_event){start, end};
 }
 
+/* What the collectives inside an action add to its time. */
+static double exposed(struct sim_play *k, int rank, int64_t i)
+{
+    if (!k->cost->inside)
+        return 0;
+    k->r->inside[rank] += k->cost->inside[i].all;
+    k->r->inside_exposed[rank] += k->cost->inside[i].exposed;
+    return k->cost->inside[i].exposed;
+}
+
 static void compute(struct sim_play *k, int rank, int64_t i, struct sim_input from)
 {
     struct sched_instr in = k->s->instr[i];
     double even = 1.0 / k->s->segments[in.stage];
     double share = in.seg == 0 ? 1 : k->cost->each ? k->cost->each[i] : even;
-    struct sim_event e = work(k, rank, from, share * k->time[in.stage][in.op]);
+    struct sim_event e = work(k, rank, from,
+                              share * k->time[in.stage][in.op] + exposed(k, rank, i));
     k->r->actions += sched_ends_stage(in);
     if (in.op < SCHED_W && sched_ends_stage(in) && stays(k->s, in))
         deliver(k, in, e.end, e.end);
@@ -100,7 +112,8 @@ static void compute_pair(struct sim_play *k, int rank, int64_t i, struct sim_inp
 {
     const struct sched_instr *in = &k->s->instr[i];
     double apart = k->time[in[1].stage][in[1].op] + k->time[in[2].stage][in[2].op];
-    struct sim_event e = work(k, rank, from, k->overlap * apart);
+    double said = exposed(k, rank, i + 1) + exposed(k, rank, i + 2);
+    struct sim_event e = work(k, rank, from, k->overlap * apart + said);
     k->r->actions++;
     for (int half = 1; half <= 2; half++)
         if (stays(k->s, in[half]))
@@ -240,6 +253,12 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
         if (!(c->each[i] >= 0 && c->each[i] <= 1e100))
             FAIL(ERR_CONFIG, "simulation: %g is not a time of %s; use 0 to 1e100", c->each[i],
                  sched_op_name((enum sched_op)s->instr[i].op));
+    for (int64_t i = 0; c->inside && i < s->begin[s->p]; i++)
+        if (!(c->inside[i].exposed >= 0 && c->inside[i].exposed <= c->inside[i].all &&
+              c->inside[i].all <= 1e100))
+            FAIL(ERR_CONFIG, "simulation: collectives of %g, of which %g is exposed, are no times "
+                             "inside an action; use 0 to 1e100", c->inside[i].all,
+                 c->inside[i].exposed);
     const double *const scale[] = {c->stage_scale, c->redo_scale};
     for (int k = 0; k < 2; k++)
         for (int stage = 0; scale[k] && stage < s->stages; stage++)
@@ -250,20 +269,16 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
     return ERR_OK;
 }
 
-/* Times of all actions, from whichever source. */
-static enum err make_times(struct sim_play *k)
+void sim_times(const struct sched *s, const struct sim_cost *c, double (*time)[SCHED_COMPUTE_OPS])
 {
-    const struct sim_cost *c = k->cost;
     const double uniform[SCHED_COMPUTE_OPS] = {c->tf, c->tb, c->ti, c->tw, c->tr};
-    TRY(mem_new(k->s->stages, sizeof *k->time, "simulation", &k->time));
-    for (int stage = 0; stage < k->s->stages; stage++) {
+    for (int stage = 0; stage < s->stages; stage++) {
         for (int op = 0; op < SCHED_COMPUTE_OPS; op++) {
             const double *by = op == SCHED_R && c->redo_scale ? c->redo_scale : c->stage_scale;
             double scaled = uniform[op] * (by ? by[stage] : 1);
-            k->time[stage][op] = c->stage_time ? c->stage_time[stage][op] : scaled;
+            time[stage][op] = c->stage_time ? c->stage_time[stage][op] : scaled;
         }
     }
-    return ERR_OK;
 }
 
 static enum err add_link(struct sim_play *k, int from, int to)
@@ -307,7 +322,8 @@ static enum err prepare(struct sim_play *k, const struct sched_report *report, b
     int64_t units = (int64_t)s->stages * s->m;
     double **by_rank[] = {&r->busy,    &r->first,   &r->last,  &r->waiting,
                           &r->message, &r->sending, &r->sums,    &r->exposed,
-                          &r->meeting, &r->updating, &k->clock};
+                          &r->meeting, &r->updating, &r->inside, &r->inside_exposed,
+                          &k->clock};
     r->p = s->p;
     for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++)
         TRY(mem_new(s->p, sizeof **by_rank[i], "simulation", by_rank[i]));
@@ -325,7 +341,8 @@ static enum err prepare(struct sim_play *k, const struct sched_report *report, b
         r->peak[rank] = report->peak[rank];
         r->full_peak[rank] = report->full_peak[rank];
     }
-    TRY(make_times(k));
+    TRY(mem_new(s->stages, sizeof *k->time, "simulation", &k->time));
+    sim_times(s, k->cost, k->time);
     if (k->cost->each)
         TRY(sim_end_open(k));
     return make_links(k);
@@ -397,6 +414,8 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
 void sim_result_free(struct sim_result *r)
 {
     mem_free(r->busy);
+    mem_free(r->inside);
+    mem_free(r->inside_exposed);
     mem_free(r->first);
     mem_free(r->last);
     mem_free(r->waiting);

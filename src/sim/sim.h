@@ -16,6 +16,7 @@
 /* What actions and messages cost, any unit of time. A message leaves when its action ends and the
  * link is free; it occupies the link for bytes / bandwidth and is there `latency` after that. Each
  * ordered pair of ranks has a link of its own (full duplex). */
+struct sim_inside { double all, exposed; };
 struct sim_cost {
     double tf, tb, ti, tw, tr; /* time of one F, B, I, W, R of a stage */
     double latency;        /* of a message between ranks */
@@ -35,6 +36,9 @@ struct sim_cost {
      * MERGE begin when both ranks have come, NORM when all have. NULL: all of these are instants,
      * and segments equal */
     const double *each;
+    /* borrowed; [instructions] collectives inside an action, beside its own time: what they take,
+     * and what of that nothing hides, which the action takes longer. NULL: none */
+    const struct sim_inside *inside;
     double bytes;     /* of a message */
     double bandwidth; /* bytes in a unit of time; 0: messages occupy no link */
 };
@@ -51,6 +55,8 @@ struct sim_result {
     double step;
     double *sums, *exposed, *meeting, *updating;
     double *busy, *first, *last; /* owned; [p] */
+    /* owned; [p] by sim_cost.inside: what collectives inside a rank's actions take; of busy */
+    double *inside, *inside_exposed;
     /* owned; [p] idle time before the last action: until the input was made, and until its message
      * was there; time in which a rank's links are occupied, beside computing or not */
     double *waiting, *message, *sending;
@@ -65,6 +71,9 @@ struct sim_result {
 enum err sim_run(const struct sched *s, const struct sched_report *r, const struct sim_cost *c,
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
+
+/* Times of actions of each stage, [stages], from whichever of the costs. */
+void sim_times(const struct sched *s, const struct sim_cost *c, double (*time)[SCHED_COMPUTE_OPS]);
 
 /* A bubble is told in two ways. `share`: idle time of all ranks as a share of the step's, 0 to 1
  * (bubble_fraction, bubble_rate). Over ideal: the same idle time over the time of work, which is
@@ -82,7 +91,8 @@ void sim_gantt(const struct sched *s, const struct sim_result *r, int width, boo
 /* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate, both also over
  * ideal time (bubble_over_ideal, rate_over_ideal; null where there is none); by rank busy, waiting,
  * message, sending, peak_activations, peak_full; where its end has costs step, and by rank sums,
- * exposed, meeting, updating; actions (how many); passed_over, the actions of a
+ * exposed, meeting, updating; where actions have collectives inside, these: inside, and what of it
+ * is exposed, inside_exposed; actions (how many); passed_over, the actions of a
  * file that were, where any was; with events also timeline, the actions with rank, start, end. */
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */

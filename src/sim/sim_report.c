@@ -102,6 +102,15 @@ static void json_counts(const char *key, const int *value, int n, struct text *o
     text_add(out, "]");
 }
 
+/* Of all ranks together. */
+static double total(const struct sim_result *r, const double *value)
+{
+    double sum = 0;
+    for (int rank = 0; rank < r->p; rank++)
+        sum += value[rank];
+    return sum;
+}
+
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out)
 {
     const struct {
@@ -128,18 +137,22 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
         {"exposed", r->exposed},
         {"meeting", r->meeting},
         {"updating", r->updating},
+        {"inside", r->inside},
+        {"inside_exposed", r->inside_exposed},
     };
-    int of_end = r->step > r->makespan ? 0 : 4; /* what is not there without costs of the end */
+    bool ends = r->step > r->makespan, inside = total(r, r->inside) > 0;
     text_add(out, "{\n  \"schedule\": ");
     text_add_json(out, s->name);
     text_add(out, ",\n  \"p\": %d,\n  \"m\": %d,\n  \"v\": %d", s->p, s->m / s->slices, s->v);
     if (s->slices > 1)
         text_add(out, ",\n  \"slices\": %d", s->slices);
-    for (int i = 0; i < 7 - (of_end > 0); i++) {
+    for (int i = 0; i < (ends ? 7 : 6); i++) {
         text_add(out, ",\n  \"%s\": ", number[i].key);
         add_number(out, number[i].value);
     }
-    for (int i = 0; i < 8 - of_end; i++) {
+    for (int i = 0; i < (inside ? 10 : 8); i++) {
+        if (!ends && i >= 4 && i < 8) /* costs of the end */
+            continue;
         text_add(out, ",\n  \"%s\": [", ranks[i].key);
         for (int rank = 0; rank < s->p; rank++) {
             text_add(out, "%s", rank ? ", " : "");
@@ -154,6 +167,16 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     if (r->event)
         json_timeline(s, r, out);
     text_add(out, "\n}\n");
+}
+
+/* Collectives of tensor ranks, where there are any. */
+static void add_inside(const struct sim_result *r, struct text *out)
+{
+    double all = total(r, r->inside) / r->p, exposed = total(r, r->inside_exposed) / r->p;
+    if (all > 0)
+        text_add(out, "inside    %.6g of %.6g exposed, %.2f %% of the step (collectives inside "
+                      "actions, of tensor\n          ranks; mean of ranks)\n",
+                 exposed, all, 100 * exposed / fmax(r->step, r->makespan));
 }
 
 /* What ends the step, where it has costs. */
@@ -188,6 +211,7 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
              r->cost);
     if (r->step > r->makespan)
         text_add(out, "step      %.6g (to the end of its last update)\n", r->step);
+    add_inside(r, out);
     text_add(out, "bubble    %s\n", sim_bubble_words(r->bubble_fraction, 2, words));
     text_add(out, "rate      %.2f %% of the cost (%.2f %% over ideal time)\n", 100 * r->bubble_rate,
              100 * sim_over_ideal(r->bubble_rate));

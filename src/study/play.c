@@ -249,6 +249,8 @@ enum err play_make(const struct play_args *a, struct played *out)
     out->cost.stage_scale = out->scale;
     out->cost.redo_scale = out->redo;
     out->cost.stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
+    if (out->modelled)
+        TRY(play_inside(a->sim, out));
     return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
 }
 
@@ -269,6 +271,7 @@ void play_free(struct played *x)
     mem_free(x->time);
     mem_free(x->bytes);
     mem_free(x->ends);
+    mem_free(x->inside);
     sim_result_free(&x->result);
     *x = (struct played){0};
 }

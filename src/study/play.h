@@ -35,6 +35,7 @@ struct played {
     double (*time)[SCHED_COMPUTE_OPS];  /* owned; [stages], or NULL */
     int64_t *bytes;                     /* owned; behind `memory` */
     double *ends;                       /* owned; [instructions], or NULL */
+    struct sim_inside *inside;          /* owned; the same */
     struct sim_bytes memory;
     struct sim_cost cost;
     struct sim_result result;
@@ -65,6 +66,8 @@ const char *play_path(const char *word);
 enum err play_read_file(const char *path, const struct play_args *a, struct sched *out);
 /* Schedule, costs and bytes of a configured model (play_model.c). */
 enum err play_model(const struct play_args *a, struct played *x);
+/* Then, when actions have their times, what collectives inside them add. */
+enum err play_inside(const struct plait_sim *a, struct played *x);
 
 /* A list of names separated by commas, each "name" or "name@v" (play_many.c). */
 struct play_list { char **name; int *v; int n; };

@@ -133,12 +133,16 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
-/* Sums, gathers, norm and update; no time where links and memory take none. */
-static enum err add_ends(const struct plait_sim *a, struct played *x)
+static struct ends_rates rates_of(const struct plait_sim *a)
 {
-    const struct ends_rates rates = {.latency = a->latency, .bandwidth = a->bandwidth,
-                                     .memory = a->memory_bandwidth};
-    TRY(setup_ends(&x->setup, &rates, &x->ends));
+    return (struct ends_rates){.latency = a->latency, .bandwidth = a->bandwidth,
+                               .memory = a->memory_bandwidth};
+}
+
+/* Sums, gathers, norm and update; no time where links and memory take none. */
+static enum err add_ends(const struct ends_rates *r, struct played *x)
+{
+    TRY(setup_ends(&x->setup, r, &x->ends));
     x->cost.each = x->ends;
     return ERR_OK;
 }
@@ -186,6 +190,24 @@ enum err play_model(const struct play_args *a, struct played *x)
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));
-    TRY(add_ends(a->sim, x));
-    return add_scale(x);
+    TRY(add_scale(x));
+    const struct ends_rates rates = rates_of(a->sim);
+    return add_ends(&rates, x);
+}
+
+/* Measured times have them in them. */
+enum err play_inside(const struct plait_sim *a, struct played *x)
+{
+    const struct ends_rates rates = rates_of(a);
+    double (*time)[SCHED_COMPUTE_OPS];
+    bool known = rates.latency > 0 || rates.bandwidth > 0;
+    if (x->setup.time || x->setup.split.tp == 1 || !known)
+        return ERR_OK;
+    TRY(mem_new(x->s->stages, sizeof *time, "costs of stages", &time));
+    sim_times(x->s, &x->cost, time);
+    enum err err = setup_inside(&x->setup, &rates, (const double(*)[SCHED_COMPUTE_OPS])time,
+                                &x->inside);
+    mem_free(time);
+    x->cost.inside = x->inside;
+    return err;
 }

@@ -187,6 +187,15 @@ static void check_answer(struct plait_sim a, int code, const char *part)
     plait_free(page);
 }
 
+static void check_lacks(struct plait_sim a, const char *part)
+{
+    char *page = NULL;
+    a.size = sizeof a;
+    CHECK_OK((enum err)plait_simulate(&a, &page));
+    test_check(page && !strstr(page, part), __FILE__, __LINE__, "\"%s\" in: %s", part, page);
+    plait_free(page);
+}
+
 static const char *file_with(const char *text)
 {
     CHECK_OK(fs_put("given", text, (int64_t)strlen(text)));
@@ -314,6 +323,32 @@ static void model_gives_costs_and_bytes(void)
     fs_map_close(&map);
     a.schedule = "file:x.csv";
     check_answer(a, PLAIT_CONFIG, "cannot read x.csv");
+}
+
+/* Said of tensor ranks alone, and with rates; measured times have them in them. */
+static void collectives_inside_actions(void)
+{
+    struct plait_sim a = {.model = file_with(model), .set = (const char *const[]){"parallel.tp=2"},
+                          .sets = 1};
+    check_lacks(a, "inside");
+    a.bandwidth = 1e6;
+    check_answer(a, PLAIT_OK, " exposed, ");
+    check_answer(a, PLAIT_OK, " % of the step (collectives inside actions");
+    a.format = "json";
+    check_answer(a, PLAIT_OK, "\"inside_exposed\": [");
+    a.sets = 0;
+    check_lacks(a, "inside");
+    a.format = NULL;
+    a.compare = "1f1b,gpipe";
+    check_lacks(a, "inside");
+    a.sets = 1;
+    check_answer(a, PLAIT_OK, " inside % ");
+    a.compare = NULL;
+    a.sets = 2;
+    static const char costs[] = "stage,F,B,I,W\n0,1,2,1,1\n1,1,2,1,1\n";
+    CHECK_OK(fs_put("costs.csv", costs, sizeof costs - 1));
+    a.set = (const char *const[]){"parallel.tp=2", "parallel.costs=costs.csv"};
+    check_lacks(a, "inside");
 }
 
 /* Words over the file, in their order; other arguments over both; no words without a model. */
@@ -526,6 +561,7 @@ static const struct test_case cases[] = {
     {"recompute_costs_by_name", recompute_costs_by_name},
     {"links_need_both_numbers", links_need_both_numbers},
     {"model_gives_costs_and_bytes", model_gives_costs_and_bytes},
+    {"collectives_inside_actions", collectives_inside_actions},
     {"model_takes_words", model_takes_words},
     {"model_with_a_file", model_with_a_file},
     {"made_for_a_file_of_costs", made_for_a_file_of_costs},

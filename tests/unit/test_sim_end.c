@@ -220,6 +220,175 @@ static void segments_differ(void)
     setup_free(&s);
 }
 
+/* ---- collectives inside actions ---- */
+
+/* They lengthen the action, and are told apart from it; a pair has those of both its halves. */
+static void actions_last_longer(void)
+{
+    struct sched s;
+    struct sched_report report = {0};
+    struct sim_result r;
+    parse("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", &s, &report);
+    const struct sim_inside inside[] = {{0.5, 0.25}, {0, 0}, {0, 0}, {1, 0},
+                                        {0, 0},      {2, 2}, {3, 1}};
+    const struct sim_inside none[8] = {{0, 0}};
+    struct sim_inside each[8] = {{0, 0}};
+    memcpy(each, inside, sizeof inside);
+    struct sim_cost cost = {.tf = 1, .tb = 2, .inside = each};
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    check_event(&r, 0, 0, 1.25);
+    check_event(&r, 5, 1.25, 4.25);
+    check_event(&r, 6, 4.25, 7.25);
+    check_event(&r, 3, 7.25, 9.25);
+    CHECK_NEAR(r.busy[1], 6, 1e-12);
+    CHECK_NEAR(r.inside[0], 1.5, 1e-12);
+    CHECK_NEAR(r.inside_exposed[0], 0.25, 1e-12);
+    CHECK_NEAR(r.inside[1], 5, 1e-12);
+    CHECK_NEAR(r.inside_exposed[1], 3, 1e-12);
+    sim_result_free(&r);
+    each[3] = (struct sim_inside){1, 1.5};
+    CHECK_ERR(sim_run(&s, &report, &cost, true, &r), ERR_CONFIG, "of which 1.5 is exposed");
+    cost.inside = none;
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    CHECK_NEAR(r.makespan, 6, 1e-12);
+    sim_result_free(&r);
+    sched_report_free(&report);
+    sched_free(&s);
+    parse("0F0,0F1,(0F2;0B0)OVERLAP_F_B,0B1,0B2,NORM,STEP\n", &s, &report);
+    const struct sim_inside pair[] = {{0, 0}, {0, 0}, {0, 0}, {1, 0.5}, {1, 0.25},
+                                      {0, 0}, {0, 0}, {0, 0}, {0, 0}};
+    cost = (struct sim_cost){.tf = 1, .tb = 2, .tov = 2.5, .inside = pair};
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    check_event(&r, 2, 2, 5.25);
+    CHECK_NEAR(r.inside[0], 2, 1e-12);
+    sim_result_free(&r);
+    sched_report_free(&report);
+    sched_free(&s);
+}
+
+/* Of the first action of a kind on a pipeline rank. */
+static struct sim_inside inside_of(const struct setup *s, const struct sim_inside *each, int pp,
+                                   enum sched_op op)
+{
+    int64_t i = s->sched.begin[pp];
+    while (s->sched.instr[i].op != op)
+        i++;
+    return each[i];
+}
+
+enum { TENSORS = 4, SAMPLES = 2, TOKENS = 128, WIDE = 256, INNER = 1024, BLOCKS = 2 };
+#define TENSOR_WORDS "parallel.tp=4", "parallel.microbatch=2", "model.layers=4", "model.seq=128", \
+    "model.hidden=256", "model.heads=4", "model.ffn=1024", "train.dtype=f32"
+
+/* Without overlap all of it is exposed: of an all-reduce a ring moves 2 (n - 1) / n of the stream,
+ * of a gather or a reduce-scatter half of that. */
+static void inside_by_hand(void)
+{
+    static const char *const whole[] = {TENSOR_WORDS, "parallel.pp=2", NULL};
+    static const char *const rows[] = {TENSOR_WORDS, "parallel.pp=2", "parallel.sp=true", NULL};
+    double stream = SAMPLES * TOKENS * WIDE * 4, sum = stream * 2 * 3 / 4, part = sum / 2;
+    double row = SAMPLES * TOKENS * 4, losses = (row + 2 * row) * 2 * 3 / 4;
+    for (int sp = 0; sp < 2; sp++) {
+        struct options o;
+        struct setup s;
+        struct sim_inside *each = NULL;
+        double time[2][SCHED_COMPUTE_OPS] = {{1, 2, 1, 1, 1}, {1, 2, 1, 1, 1}};
+        const struct ends_rates link = {.bandwidth = 1e6};
+        setup_of(&o, sp ? rows : whole, &s);
+        CHECK(s.cut[0].end - s.cut[0].first == 1 + 2 * BLOCKS);
+        CHECK_OK(setup_inside(&s, &link, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+        double sums = 2 * BLOCKS, gathers = sp ? sums : 0; /* of the forward's sublayers */
+        const double wanted[2][2] = {
+            {sp ? (1 + sums + gathers) * part : (1 + sums) * sum,
+             sp ? (3 * sums + 1) * part : sums * sum},
+            {(sp ? (2 + sums + gathers) * part : (1 + sums) * sum) + losses,
+             sp ? 3 * sums * part : sums * sum}};
+        for (int pp = 0; pp < 2; pp++)
+            for (int back = 0; back < 2; back++) {
+                struct sim_inside i = inside_of(&s, each, pp, back ? SCHED_B : SCHED_F);
+                CHECK_NEAR(i.all, wanted[pp][back] / 1e6, 1e-9);
+                CHECK_NEAR(i.exposed, i.all, 0);
+            }
+        mem_free(each);
+        setup_free(&s);
+    }
+}
+
+/* Times of a stage's actions by which a FLOP of a rank takes so long. */
+static void times_of(const struct setup *s, double a_flop, double time[1][SCHED_COMPUTE_OPS])
+{
+    double forward = model_flops(&s->model, &s->cut[0], false) * SAMPLES / TENSORS * a_flop;
+    memcpy(time[0], (double[]){forward, 2 * forward, forward, forward, forward}, sizeof time[0]);
+}
+
+/* Overlapped, a collective is exposed as far as it is longer than the GEMMs beside it; of a GEMM
+ * that is cut, the last piece's sum is beside nothing. */
+static void overlapped_by_hand(void)
+{
+    static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on",
+                                        "parallel.tp_rows=64", NULL};
+    const struct ends_rates link = {.bandwidth = 1e6};
+    double sum = SAMPLES * TOKENS * WIDE * 4 * 2 * 3 / 4 / 1e6; /* of the stream */
+    double row = SAMPLES * TOKENS * 4, losses = (row + 2 * row) * 2 * 3 / 4 / 1e6;
+    double attn = 2.0 * SAMPLES * TOKENS * WIDE * 4 * WIDE / TENSORS; /* q k v, and o */
+    double mlp = 2.0 * SAMPLES * TOKENS * WIDE * 2 * INNER / TENSORS;
+    int blocks = 2 * BLOCKS, pieces = SAMPLES * TOKENS / 64;
+    struct options o;
+    struct setup s;
+    double time[1][SCHED_COMPUTE_OPS];
+    struct sim_inside *each;
+    setup_of(&o, words, &s);
+    const double a_flop[] = {1, 0, 0.75 * sum / mlp};
+    for (int i = 0; i < 3; i++) {
+        times_of(&s, a_flop[i], time);
+        CHECK_OK(setup_inside(&s, &link, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+        struct sim_inside f = inside_of(&s, each, 0, SCHED_F), b = inside_of(&s, each, 0, SCHED_B);
+        CHECK_NEAR(f.all, (2 + 2 * blocks) * sum + losses, 1e-9);
+        CHECK_NEAR(b.all, 2 * blocks * sum, 1e-9);
+        if (i == 0) { /* slow: the embedding's sum, last pieces, what the loss agrees on */
+            CHECK_NEAR(f.exposed, (1 + 2.0 * blocks / pieces) * sum + losses, 1e-9);
+            CHECK_NEAR(b.exposed, 0, 0);
+        } else if (i == 1) {
+            CHECK_NEAR(f.exposed, f.all, 1e-9);
+            CHECK_NEAR(b.exposed, b.all, 1e-9);
+        } else { /* the weights' GEMMs of an mlp take three quarters of a sum */
+            double left = 0.25 * sum + sum - attn * a_flop[i];
+            CHECK_NEAR(b.exposed, blocks * left, 1e-9);
+        }
+        mem_free(each);
+    }
+    setup_free(&s);
+}
+
+/* Segments of a backward, and its halves, have together what it has; a recompute the forward's
+ * without the loss. */
+static void inside_adds_up(void)
+{
+    static const char *const whole[] = {TENSOR_WORDS, "train.recompute=full", "parallel.pp=2",
+                                        NULL};
+    static const char *const cut[] = {TENSOR_WORDS, "train.recompute=every:1", "parallel.pp=2",
+                                      NULL};
+    const struct ends_rates link = {.latency = 1};
+    double of[2][SCHED_COMPUTE_OPS] = {{0}};
+    for (int k = 0; k < 2; k++) {
+        struct options o;
+        struct setup s;
+        struct sim_inside *each;
+        const double time[2][SCHED_COMPUTE_OPS] = {{0}};
+        setup_of(&o, k ? cut : whole, &s);
+        CHECK_OK(setup_inside(&s, &link, time, &each));
+        for (int64_t i = s.sched.begin[0]; i < s.sched.begin[1]; i++)
+            if (s.sched.instr[i].op < SCHED_COMPUTE_OPS && s.sched.instr[i].mb == 0)
+                of[k][s.sched.instr[i].op] += each[i].all;
+        mem_free(each);
+        setup_free(&s);
+    }
+    CHECK_NEAR(of[0][SCHED_F], 1 + 2 * BLOCKS, 0);
+    CHECK_NEAR(of[0][SCHED_R], 1 + 2 * BLOCKS, 0);
+    CHECK_NEAR(of[0][SCHED_B], 2 * BLOCKS, 0);
+    CHECK(memcmp(of[0], of[1], sizeof of[0]) == 0);
+}
+
 static void costs_are_checked(void)
 {
     struct sched s;
@@ -240,6 +409,8 @@ static const struct test_case cases[] = {
     {"shared_updates", shared_updates}, {"all_meet_at_the_norm", all_meet_at_the_norm},
     {"replicas_meet", replicas_meet},
     {"each_by_hand", each_by_hand}, {"segments_share", segments_share},
-    {"segments_differ", segments_differ}, {"costs_are_checked", costs_are_checked},
+    {"segments_differ", segments_differ}, {"actions_last_longer", actions_last_longer},
+    {"inside_by_hand", inside_by_hand}, {"overlapped_by_hand", overlapped_by_hand},
+    {"inside_adds_up", inside_adds_up}, {"costs_are_checked", costs_are_checked},
 };
 TEST_MAIN(cases)
