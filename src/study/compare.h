@@ -12,6 +12,7 @@
 #include "setup/setup.h"
 #include "folder/trace.h"
 #include "sim/sim.h"
+#include "study/pictures.h"
 
 enum { COMPARE_KINDS = SCHED_COMPUTE_OPS }; /* F, B, I, W, R */
 
@@ -55,15 +56,13 @@ extern const enum sched_op compare_end[COMPARE_ENDS];
 
 /* What is said of a comparison: lines of summary, and two tables of words, the step (medians) and
  * the actions of ranks (means). Made for text and pages alike. */
-enum { COMPARE_LINES = 6, COMPARE_CELL = 32 };
+enum { COMPARE_LINES = 6 };
 enum { COMPARE_STEP, COMPARE_ACTIONS, COMPARE_TABLES };
 struct compare_words {
     char *title;               /* owned; of a page: the run and its schedule */
     char *line[COMPARE_LINES]; /* owned */
     int lines;
-    char (*cell)[COMPARE_CELL]; /* owned; of both tables */
-    const char **at;            /* owned; into cell */
-    int64_t cells;
+    struct pictures_cells cells; /* owned; of both tables */
     struct draw_table table[COMPARE_TABLES];
 };
 /* run: as it was named. Errors: ERR_MEMORY. Released by compare_words_free, after an error too. */

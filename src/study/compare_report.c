@@ -14,7 +14,7 @@
 
 enum {
     STEP_COLUMNS = 4,
-    STEP_ROWS = 5,
+    STEP_ROWS = 4,
     RANK_COLUMNS = 7,
     RANK_ROWS = COMPARE_KINDS + 2 + SCHED_OP_COUNT
 };
@@ -26,59 +26,27 @@ static double apart(double measured, double simulated)
     return simulated > 0 ? 100 * (measured / simulated - 1) : measured > 0 ? NAN : 0;
 }
 
-/* ---- cells ---- */
+/* ---- tables ---- */
 
-static void add_word(struct compare_words *w, const char *word)
-{
-    char *cell = w->cell[w->cells];
-    snprintf(cell, COMPARE_CELL, "%s", word);
-    w->at[w->cells++] = cell;
-}
-
-static void add_number(struct compare_words *w, const char *format, double value)
-{
-    char word[COMPARE_CELL] = "-";
-    if (isfinite(value))
-        snprintf(word, sizeof word, format, value);
-    add_word(w, word);
-}
-
-static struct draw_table *begin(struct compare_words *w, int which, const char *title, int columns)
-{
-    w->table[which] = (struct draw_table){.title = title, .columns = columns,
-                                          .cell = w->at + w->cells};
-    return &w->table[which];
-}
-
-static void add_head(struct compare_words *w, const char *const *name, int n)
-{
-    for (int i = 0; i < n; i++)
-        add_word(w, name[i]);
-}
-
-/* A row of the step; a figure that is NAN is a dash. */
-static void add_figure(struct compare_words *w, const char *name, const double value[3])
-{
-    add_word(w, name);
-    for (int i = 0; i < 3; i++)
-        add_number(w, "%.2f", value[i]);
-    w->table[COMPARE_STEP].rows++;
-}
-
+/* Figures that are not known are dashes. */
 static void make_step(const struct compare *c, struct compare_words *w)
 {
     static const char *const head[STEP_COLUMNS] = {"step (medians)", "measured", "simulated",
                                                    "predicted before the run"};
     const double share[] = {c->bubble, c->sim.bubble_fraction, c->s->bubble};
-    begin(w, COMPARE_STEP, "Step", STEP_COLUMNS)->rows = 1;
-    add_head(w, head, STEP_COLUMNS);
-    add_figure(w, "bubble, % of the step",
-               (double[]){100 * share[0], 100 * share[1], 100 * share[2]});
-    add_figure(w, "bubble, % over ideal time",
-               (double[]){100 * sim_over_ideal(share[0]), 100 * sim_over_ideal(share[1]),
-                          100 * sim_over_ideal(share[2])});
-    add_figure(w, "first to last action, ms",
-               (double[]){1e3 * c->makespan, 1e3 * c->sim.makespan, NAN});
+    struct draw_table *t = &w->table[COMPARE_STEP];
+    *t = pictures_table(&w->cells, "Step", STEP_COLUMNS, head);
+    pictures_word(&w->cells, "bubble, % of the step");
+    for (int i = 0; i < 3; i++)
+        pictures_number(&w->cells, "%.2f", 100 * share[i]);
+    pictures_word(&w->cells, "bubble, % over ideal time");
+    for (int i = 0; i < 3; i++)
+        pictures_number(&w->cells, "%.2f", 100 * sim_over_ideal(share[i]));
+    pictures_word(&w->cells, "first to last action, ms");
+    pictures_number(&w->cells, "%.2f", 1e3 * c->makespan);
+    pictures_number(&w->cells, "%.2f", 1e3 * c->sim.makespan);
+    pictures_word(&w->cells, "-");
+    t->rows += 3;
 }
 
 /* What a rank does n times in a step. n NAN: that is not counted; simulated NAN: the simulator has
@@ -86,13 +54,13 @@ static void make_step(const struct compare *c, struct compare_words *w)
 static void add_row(struct compare_words *w, int rank, const char *name, double n, double measured,
                     double simulated, bool alike)
 {
-    add_number(w, "%.0f", rank);
-    add_word(w, name);
-    add_number(w, "%.0f", n);
-    add_number(w, "%.3f", 1e3 * measured / n);
-    add_number(w, "%.2f", 1e3 * measured);
-    add_number(w, "%.2f", 1e3 * simulated);
-    add_number(w, "%.1f", alike ? apart(measured, simulated) : NAN);
+    pictures_number(&w->cells, "%.0f", rank);
+    pictures_word(&w->cells, name);
+    pictures_number(&w->cells, "%.0f", n);
+    pictures_number(&w->cells, "%.3f", 1e3 * measured / n);
+    pictures_number(&w->cells, "%.2f", 1e3 * measured);
+    pictures_number(&w->cells, "%.2f", 1e3 * simulated);
+    pictures_number(&w->cells, "%.1f", alike ? apart(measured, simulated) : NAN);
     w->table[COMPARE_ACTIONS].rows++;
 }
 
@@ -100,8 +68,8 @@ static void make_actions(const struct compare *c, struct compare_words *w)
 {
     static const char *const head[RANK_COLUMNS] = {
         "rank", "action", "actions", "ms an action", "measured ms", "simulated ms", "apart %"};
-    begin(w, COMPARE_ACTIONS, "Ranks and actions, means of a step", RANK_COLUMNS)->rows = 1;
-    add_head(w, head, RANK_COLUMNS);
+    w->table[COMPARE_ACTIONS] =
+        pictures_table(&w->cells, "Ranks and actions, means of a step", RANK_COLUMNS, head);
     for (int r = 0; r < c->s->sched.p; r++) {
         const struct compare_rank *m = &c->measured[r], *s = &c->simulated[r];
         for (int k = 0; k < COMPARE_KINDS; k++)
@@ -212,11 +180,10 @@ enum err compare_words_make(const struct compare *c, const char *run, struct com
                     (int64_t)RANK_COLUMNS * (1 + (int64_t)RANK_ROWS * c->s->sched.p);
     *out = (struct compare_words){0};
     TRY(make_summary(c, run, out));
-    TRY(mem_new(cells, sizeof *out->cell, "a comparison's tables", &out->cell));
-    TRY(mem_new(cells, sizeof *out->at, "a comparison's tables", &out->at));
+    TRY(pictures_cells_new(cells, &out->cells));
     make_step(c, out);
     make_actions(c, out);
-    ENSURE(out->cells <= cells);
+    ENSURE(out->cells.n <= cells);
     return ERR_OK;
 }
 
@@ -225,8 +192,7 @@ void compare_words_free(struct compare_words *w)
     for (int i = 0; i < w->lines; i++)
         mem_free(w->line[i]);
     mem_free(w->title);
-    mem_free(w->cell);
-    mem_free(w->at);
+    pictures_cells_free(&w->cells);
     *w = (struct compare_words){0};
 }
 

@@ -6,6 +6,9 @@
 #include "study/pictures.h"
 
 #include "base/fs.h"
+#include "base/mem.h"
+#include <math.h>
+#include <stdio.h>
 
 enum err pictures_check(const char *what, const char *const path[PICTURES_FILES])
 {
@@ -40,4 +43,43 @@ enum err pictures_put(const struct draw_page *page, const char *const path[PICTU
     for (int i = 0; i < PICTURES_TEXT; i++)
         text_free(&drawn[i]);
     return err;
+}
+
+enum err pictures_cells_new(int64_t most, struct pictures_cells *c)
+{
+    *c = (struct pictures_cells){0};
+    TRY(mem_new(most, sizeof *c->at, "a page's tables", &c->at));
+    return mem_new(most, sizeof *c->word, "a page's tables", &c->word);
+}
+
+void pictures_cells_free(struct pictures_cells *c)
+{
+    mem_free(c->at);
+    mem_free(c->word);
+}
+
+void pictures_word(struct pictures_cells *c, const char *word)
+{
+    c->at[c->n++] = word;
+}
+
+void pictures_number(struct pictures_cells *c, const char *format, double value)
+{
+    char *word = c->word[c->n];
+    snprintf(word, PICTURES_CELL, isfinite(value) ? format : "-", value);
+    pictures_word(c, word);
+}
+
+void pictures_bytes(struct pictures_cells *c, double value)
+{
+    pictures_word(c, text_bytes((int64_t)value, c->word[c->n]));
+}
+
+struct draw_table pictures_table(struct pictures_cells *c, const char *title, int columns,
+                                 const char *const *name)
+{
+    struct draw_table t = {.title = title, .rows = 1, .columns = columns, .cell = c->at + c->n};
+    for (int i = 0; i < columns; i++)
+        pictures_word(c, name[i]);
+    return t;
 }

@@ -5,75 +5,55 @@
  */
 #include "study/play.h"
 
-#include "base/fs.h"
 #include "base/mem.h"
+#include "config/costs.h"
 #include "config/schedule.h"
 #include <string.h>
 
-enum err play_fits(const struct play_args *a, int v, int64_t before)
+/* ---- costs ---- */
+
+/* Factors, one a stage, which multiply the times of F, B, I and W: 1,1,1.5,1. */
+static enum err read_factors(const char *list, struct played *x)
 {
-    int64_t parts = (int64_t)v * (a->slices > 0 ? a->slices : 1);
-    if (a->p < 1 || a->m < 1 || v < 1)
-        return ERR_OK; /* the schedule says what is wrong */
-    int64_t room = (PLAY_MAX_UNITS - before) / parts;
-    if ((int64_t)a->p * a->m > room)
+    const char *at = list, *stop = list + strlen(list);
+    char word[COSTS_WORD];
+    int n = 0;
+    TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+    for (;; n++) {
+        double factor;
+        if (!costs_word(&at, stop, ",", word) || !costs_time(word, &factor))
+            FAIL(ERR_CONFIG,
+                 "simulation: factor %d in scale \"%.80s\" is not a number from 0 to 1e100; write "
+                 "one a stage, separated by commas",
+                 n + 1, list);
+        if (n < x->s->stages)
+            x->scale[n] = factor;
+        if (at == stop)
+            break;
+        at++;
+    }
+    if (n + 1 != x->s->stages)
         FAIL(ERR_CONFIG,
-             "simulation: p %d x m %d x v %d x slices %d%s is more than %d microbatches of stages; "
-             "use m %lld or less",
-             a->p, a->m, v, a->slices > 0 ? a->slices : 1,
-             before > 0 ? " and the schedules before it" : "", PLAY_MAX_UNITS,
-             (long long)(room / a->p));
+             "simulation: scale has %d factor%s, and the schedule has %d stage%s; write "
+             "one a stage",
+             n + 1, text_plural(n + 1, "s"), x->s->stages, text_plural(x->s->stages, "s"));
     return ERR_OK;
 }
 
-/* A file says its own shape; one that was asked for as well must be that. */
-static enum err check_asked(const char *what, int asked, int found)
+/* The file (costs.c), which the schedule may be made for. */
+static enum err read_costs(const struct play_args *a, int stages, struct played *x)
 {
-    if (asked != 0 && asked != found)
-        FAIL(ERR_CONFIG, "simulation: %s %d was asked for and the file has %s %d; leave %s out",
-             what, asked, what, found, what);
-    return ERR_OK;
-}
-
-enum err play_read_file(const char *path, const struct play_args *a, struct sched *out)
-{
-    if (a->group != 0)
+    const struct plait_sim *s = a->sim;
+    if (s->tf != 0 || s->tb != 0 || s->ti != 0 || s->tw != 0 || s->tr != 0)
         FAIL(ERR_CONFIG,
-             "simulation: group %d was asked for, and a file has its order already; leave group "
-             "out",
-             a->group);
-    if (a->slices != 0)
-        FAIL(ERR_CONFIG,
-             "simulation: slices %d was asked for, and a file has its units already; leave slices "
-             "out",
-             a->slices);
-    if (path[0] == '~') /* a list of names is no word of a shell's */
-        FAIL(ERR_CONFIG, "simulation: the schedule %.200s: only a shell makes a home folder of ~; "
-                         "write the whole path, or ./~ for a file of that name", path);
-    const char *dot = strrchr(path, '.');
-    enum err err = schedule_read(path, out);
-    if (err != ERR_OK && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0))
-        return err_set(err, __FILE__, __LINE__, "simulation: %s; a configuration is named with "
-                       "--model %.200s", err_bare(err_text()), path);
+             "simulation: a costs file has all times in it; leave tf, tb, ti, tw, tr out");
+    enum err err = costs_read(s->costs, stages, &x->time);
     if (err != ERR_OK)
         return err_set(err, __FILE__, __LINE__, "simulation: %s", err_bare(err_text()));
-    TRY_OR(out_free, check_asked("p", a->p, out->p));
-    TRY_OR(out_free, check_asked("m", a->m, out->m));
-    TRY_OR(out_free, check_asked("v", a->v, out->v));
     return ERR_OK;
-out_free:
-    sched_free(out);
-    return err;
 }
 
-const char *play_path(const char *word)
-{
-    size_t n = strlen(word);
-    if (schedule_path(word))
-        return schedule_path(word);
-    bool ends = n > 4 && (strcmp(word + n - 4, ".csv") == 0 || strcmp(word + n - 4, ".txt") == 0);
-    return !sched_kind_find(word) && (ends || strchr(word, '/') || fs_exists(word)) ? word : NULL;
-}
+/* ---- the schedule ---- */
 
 /* Is there anything to make a schedule for? Without, one that looks at costs has its own order. */
 static bool has_costs(const struct play_args *a)
@@ -105,7 +85,7 @@ static enum err make_named(const struct play_args *a, const struct sched_shape *
                               .limit = a->share ? a->limit * shape->v : a->limit};
     bool legal = shape->p > 0 && shape->v > 0 && (int64_t)shape->p * shape->v <= SCHED_MAX_STAGES;
     if (a->sim->costs && legal) /* else the schedule says what is wrong */
-        TRY(play_read_costs(a, shape->p * shape->v, x));
+        TRY(read_costs(a, shape->p * shape->v, x));
     cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
     enum err err = sched_make_for(a->schedule, shape, has_costs(a) ? &cost : NULL, &x->made);
     return err == ERR_CONFIG ? refused() : err;
@@ -243,7 +223,10 @@ enum err play_make(const struct play_args *a, struct played *out)
     else
         TRY(prove(a, out));
     TRY(message_cost(a->sim, &out->cost));
-    TRY(play_costs(a, out));
+    if (a->sim->scale)
+        TRY(read_factors(a->sim->scale, out));
+    else if (a->sim->costs && !out->time)
+        TRY(read_costs(a, out->s->stages, out));
     if (a->share && out->s->v * out->s->slices > 1)
         TRY(share_out(out));
     out->cost.stage_scale = out->scale;
@@ -257,6 +240,14 @@ enum err play_make(const struct play_args *a, struct played *out)
 const int *play_peaks(const struct played *x)
 {
     return sched_has(x->s, SCHED_R) ? x->result.full_peak : x->result.peak;
+}
+
+double play_kept(const struct played *x)
+{
+    int peak = 0;
+    for (int rank = 0; rank < x->result.p; rank++)
+        peak = (int)num_max(peak, play_peaks(x)[rank]);
+    return (double)peak / (x->s->v * x->s->slices);
 }
 
 void play_free(struct played *x)

@@ -7,7 +7,6 @@
 #include "base/mem.h"
 #include "study/pictures.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { SUMMARY = 3 };
 
@@ -18,10 +17,8 @@ struct picture {
     struct sim_picture *made; /* owned; [n] */
     struct draw_chart *chart; /* owned; [n] */
     struct draw_table *table; /* owned; [n + 1] */
-    const char **cell;        /* owned; of all tables */
-    char (*words)[32];        /* owned; what cells point to */
+    struct pictures_cells cells; /* owned; of all tables */
     char title[112];
-    int64_t cells;
     int tables;
     struct text summary[SUMMARY]; /* of several */
     const char *line[SUMMARY];    /* borrowed; the same */
@@ -34,25 +31,6 @@ bool play_wants_files(const struct plait_sim *a)
     return a->svg || a->html || a->perfetto;
 }
 
-static void add_cell(struct picture *p, const char *fmt, double value)
-{
-    char *w = p->words[p->cells];
-    snprintf(w, sizeof *p->words, fmt, value);
-    p->cell[p->cells++] = w;
-}
-
-static void add_names(struct picture *p, const char *const *name, int n)
-{
-    for (int i = 0; i < n; i++)
-        p->cell[p->cells++] = name[i];
-}
-
-static void add_bytes(struct picture *p, double value)
-{
-    p->cell[p->cells] = text_bytes((int64_t)value, p->words[p->cells]);
-    p->cells++;
-}
-
 /* The figures of each rank, as the summary has them; the last column is for models. */
 static void add_rank_table(struct picture *p, int i)
 {
@@ -61,41 +39,26 @@ static void add_rank_table(struct picture *p, int i)
         "idle %", "sending", "activations",      "memory at most"};
     const struct sim_result *r = &p->x[i].result;
     int columns = p->x[i].modelled ? RANK_COLUMNS : RANK_COLUMNS - 1;
-    p->table[p->tables++] = (struct draw_table){.title = p->made[i].title,
-                                                .rows = r->p + 1,
-                                                .columns = columns,
-                                                .cell = p->cell + p->cells};
-    add_names(p, name, columns);
+    struct pictures_cells *c = &p->cells;
+    struct draw_table *t = &p->table[p->tables++];
+    *t = pictures_table(c, p->made[i].title, columns, name);
+    t->rows += r->p;
     for (int rank = 0; rank < r->p; rank++) {
         const struct draw_curve *m = &p->chart[i].memory[rank];
         double idle = r->makespan - r->busy[rank], most = 0;
         for (int64_t k = 0; k < m->n; k++)
             most = m->point[k].value > most ? m->point[k].value : most;
-        add_cell(p, "%.0f", rank);
-        add_cell(p, "%.6g", r->busy[rank]);
-        add_cell(p, "%.6g", r->waiting[rank]);
-        add_cell(p, "%.6g", r->message[rank]);
-        add_cell(p, "%.6g", idle);
-        add_cell(p, "%.2f", r->makespan > 0 ? 100 * idle / r->makespan : 0);
-        add_cell(p, "%.6g", r->sending[rank]);
-        add_cell(p, "%.0f", play_peaks(&p->x[i])[rank]);
+        pictures_number(c, "%.0f", rank);
+        pictures_number(c, "%.6g", r->busy[rank]);
+        pictures_number(c, "%.6g", r->waiting[rank]);
+        pictures_number(c, "%.6g", r->message[rank]);
+        pictures_number(c, "%.6g", idle);
+        pictures_number(c, "%.2f", r->makespan > 0 ? 100 * idle / r->makespan : 0);
+        pictures_number(c, "%.6g", r->sending[rank]);
+        pictures_number(c, "%.0f", play_peaks(&p->x[i])[rank]);
         if (p->x[i].modelled)
-            add_bytes(p, most);
+            pictures_bytes(c, most);
     }
-}
-
-static int peak_of(const struct played *x)
-{
-    int peak = 0;
-    for (int rank = 0; rank < x->result.p; rank++)
-        peak = (int)num_max(peak, play_peaks(x)[rank]);
-    return peak;
-}
-
-/* Activations of a rank's share that a rank keeps at most. */
-static double kept_of(const struct played *x)
-{
-    return (double)peak_of(x) / (x->s->v * x->s->slices);
 }
 
 /* All schedules, a line each. */
@@ -105,22 +68,22 @@ static void add_table(struct picture *p)
                                                   "makespan",      "cost",       "bubble %",
                                                   "bubble over ideal %",
                                                   "bubble rate %", "activations"};
-    p->table[p->tables++] = (struct draw_table){
-        .title = "Schedules", .rows = p->n + 1, .columns = ALL_COLUMNS, .cell = p->cell + p->cells};
-    add_names(p, name, ALL_COLUMNS);
+    struct pictures_cells *c = &p->cells;
+    struct draw_table *t = &p->table[p->tables++];
+    *t = pictures_table(c, "Schedules", ALL_COLUMNS, name);
+    t->rows += p->n;
     for (int i = 0; i < p->n; i++) {
         const struct sched *s = p->x[i].s;
         const struct sim_result *r = &p->x[i].result;
-        const char *own = s->name;
-        add_names(p, &own, 1);
-        add_cell(p, "%.0f", s->v);
-        add_cell(p, "%.0f", s->replicas);
-        add_cell(p, "%.6g", r->makespan);
-        add_cell(p, "%.6g", r->cost);
-        add_cell(p, "%.2f", 100 * r->bubble_fraction);
-        add_cell(p, "%.2f", 100 * sim_over_ideal(r->bubble_fraction));
-        add_cell(p, "%.2f", 100 * r->bubble_rate);
-        add_cell(p, "%.4g", kept_of(&p->x[i]));
+        pictures_word(c, s->name);
+        pictures_number(c, "%.0f", s->v);
+        pictures_number(c, "%.0f", s->replicas);
+        pictures_number(c, "%.6g", r->makespan);
+        pictures_number(c, "%.6g", r->cost);
+        pictures_number(c, "%.2f", 100 * r->bubble_fraction);
+        pictures_number(c, "%.2f", 100 * sim_over_ideal(r->bubble_fraction));
+        pictures_number(c, "%.2f", 100 * r->bubble_rate);
+        pictures_number(c, "%.4g", play_kept(&p->x[i]));
     }
 }
 
@@ -157,8 +120,8 @@ static enum err add_summary(struct picture *p)
     text_add(&line[1], ", makespan %.6g, bubble %s", quick->makespan,
              sim_bubble_words(quick->bubble_fraction, 2, bubble));
     text_add(&line[2], "fewest activations: ");
-    int small = least(p, kept_of, &line[2]);
-    text_add(&line[2], ", at most %.4g on a rank", kept_of(&x[small]));
+    int small = least(p, play_kept, &line[2]);
+    text_add(&line[2], ", at most %.4g on a rank", play_kept(&x[small]));
     for (int i = 0; i < SUMMARY; i++) {
         TRY(line[i].err);
         p->line[i] = line[i].s;
@@ -174,8 +137,7 @@ static enum err make_picture(struct picture *p)
     TRY(mem_new(p->n, sizeof *p->made, "pictures", &p->made));
     TRY(mem_new(p->n, sizeof *p->chart, "pictures", &p->chart));
     TRY(mem_new(p->n + 1, sizeof *p->table, "pictures", &p->table));
-    TRY(mem_new(cells, sizeof *p->cell, "a page's tables", &p->cell));
-    TRY(mem_new(cells, sizeof *p->words, "a page's tables", &p->words));
+    TRY(pictures_cells_new(cells, &p->cells));
     if (p->n > 1)
         add_table(p);
     for (int i = 0; i < p->n; i++) {
@@ -198,8 +160,7 @@ static void free_picture(struct picture *p)
     mem_free(p->made);
     mem_free(p->chart);
     mem_free(p->table);
-    mem_free(p->cell);
-    mem_free(p->words);
+    pictures_cells_free(&p->cells);
     for (int i = 0; i < SUMMARY; i++)
         text_free(&p->summary[i]);
 }
@@ -222,6 +183,17 @@ enum err play_files(const struct plait_sim *a, const struct played *x, int n)
                              .summaries = n > 1 ? SUMMARY : 0};
     if (err == ERR_OK)
         err = pictures_put(&page, path, NULL);
+    free_picture(&p);
+    return err;
+}
+
+enum err play_gantt(const struct plait_sim *a, const struct played *x, int n, struct text *out)
+{
+    struct picture p = {.x = x, .n = n};
+    enum err err = make_picture(&p);
+    struct draw_page page = {.time_unit = "", .chart = p.chart, .charts = n};
+    if (err == ERR_OK)
+        err = draw_gantt(&page, a->width, a->color != 0, out);
     free_picture(&p);
     return err;
 }

@@ -11,75 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NAMES_MAX = 64 };
-
-/* ---- names ---- */
-
-/* "name@v" in a string of its own: cut at the @, v or 0. */
-static enum err cut_chunks(const char *what, char *word, int *v)
-{
-    char *at = strrchr(word, '@');
-    int64_t n;
-    *v = 0;
-    if (word[0] == '\0' || at == word)
-        FAIL(ERR_CONFIG, "simulation: %s has an empty name in its list; write NAME,NAME", what);
-    if (!at || play_path(word))
-        return ERR_OK;
-    if (!text_to_int(at + 1, &n) || n < 1 || n > SCHED_MAX_STAGES)
-        FAIL(ERR_CONFIG,
-             "simulation: \"%.80s\" does not say how many chunks a rank has; write "
-             "NAME@V, V from 1 to %d",
-             word, SCHED_MAX_STAGES);
-    *v = (int)n;
-    *at = '\0';
-    return ERR_OK;
-}
-
-static enum err add_name(const char *what, const char *from, int64_t n, struct play_list *l)
-{
-    if (l->n == NAMES_MAX)
-        FAIL(ERR_CONFIG, "simulation: %s has more than %d names; use fewer", what, NAMES_MAX);
-    TRY(mem_new(n + 1, 1, "a name", &l->name[l->n]));
-    memcpy(l->name[l->n++], from, (size_t)n);
-    return cut_chunks(what, l->name[l->n - 1], &l->v[l->n - 1]);
-}
-
-enum err play_list_make(const char *what, const char *words, struct play_list *out)
-{
-    *out = (struct play_list){0};
-    TRY(mem_new(NAMES_MAX, sizeof *out->name, "names", &out->name));
-    TRY(mem_new(NAMES_MAX, sizeof *out->v, "names", &out->v));
-    for (const char *at = words;; at++) {
-        const char *end = strchr(at, ',');
-        TRY(add_name(what, at, end ? end - at : (int64_t)strlen(at), out));
-        if (!end)
-            return ERR_OK;
-        at = end;
-    }
-}
-
-void play_list_free(struct play_list *l)
-{
-    for (int i = 0; i < l->n; i++)
-        mem_free(l->name[i]);
-    mem_free(l->name);
-    mem_free(l->v);
-    *l = (struct play_list){0};
-}
-
-struct play_args play_one_of(const struct plait_sim *a, const char *schedule)
-{
-    const struct sched_kind *kind = sched_kind_find(schedule);
-    return (struct play_args){
-        .sim = a,
-        .schedule = schedule,
-        .group = kind && kind->groups ? a->group : 0,
-        .slices = kind && kind->make_sliced ? a->slices : 0,
-        .limit = kind && kind->make_for ? a->limit : 0,
-        .share = true,
-    };
-}
-
 /* ---- the table ---- */
 
 static int microbatches(const struct sched *s)
@@ -102,13 +33,10 @@ static void add_line(const struct played *x, int width, struct columns c, struct
 {
     const struct sim_result *r = &x->result;
     double waiting = 0, message = 0, inside = 0, all = r->p * r->makespan;
-    const int *peaks = play_peaks(x);
-    int peak = 0;
     for (int rank = 0; rank < r->p; rank++) {
         waiting += r->waiting[rank];
         message += r->message[rank];
         inside += r->inside_exposed[rank];
-        peak = peaks[rank] > peak ? peaks[rank] : peak;
     }
     char step[32] = "", exposed[32] = "";
     if (c.ends)
@@ -119,7 +47,7 @@ static void add_line(const struct played *x, int width, struct columns c, struct
              width, x->s->name, x->s->v, r->makespan, step, r->cost, 100 * r->bubble_fraction,
              100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
              all > 0 ? 100 * waiting / all : 0, all > 0 ? 100 * message / all : 0, exposed,
-             (double)peak / (x->s->v * x->s->slices), (long long)messages_of(x->s), x->s->replicas);
+             play_kept(x), (long long)messages_of(x->s), x->s->replicas);
 }
 
 static void add_table(const struct played *x, int n, struct text *out)
@@ -156,30 +84,6 @@ static void add_table(const struct played *x, int n, struct text *out)
 }
 
 /* ---- all ---- */
-
-static enum err add_gantt(const struct plait_sim *a, const struct played *x, int n,
-                          struct text *out)
-{
-    struct sim_picture *made;
-    struct draw_chart *chart = NULL;
-    enum err err = ERR_OK;
-    TRY(mem_new(n, sizeof *made, "pictures", &made));
-    TRY_OR(out_free, mem_new(n, sizeof *chart, "pictures", &chart));
-    for (int i = 0; i < n; i++) {
-        TRY_OR(out_free,
-               sim_picture_make(x[i].s, &x[i].result, &x[i].cost, &x[i].memory, &made[i]));
-        chart[i] = made[i].chart;
-    }
-    text_add(out, "\n");
-    struct draw_page page = {.time_unit = "", .chart = chart, .charts = n};
-    TRY_OR(out_free, draw_gantt(&page, a->width, a->color != 0, out));
-out_free:
-    for (int i = 0; i < n; i++)
-        sim_picture_free(&made[i]);
-    mem_free(made);
-    mem_free(chart);
-    return err;
-}
 
 static void add_json(const struct played *x, int n, struct text *out)
 {
@@ -225,7 +129,10 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
         return ERR_OK;
     }
     add_table(x, l->n, out);
-    return format == PLAY_GANTT ? add_gantt(a, x, l->n, out) : ERR_OK;
+    if (format != PLAY_GANTT)
+        return ERR_OK;
+    text_add(out, "\n");
+    return play_gantt(a, x, l->n, out);
 }
 
 enum err play_compare(const struct plait_sim *a, int format, struct text *out)

@@ -289,9 +289,10 @@ static void check_page(const char *run, const char *html, const char *svg)
             CHECK(strstr(page[i], w.line[k]) && strstr(page[i], w.line[k]) < first);
         CHECK(strstr(page[i], ">bubble, % over ideal time<") < first);
         CHECK(strstr(page[i], ">NORM<") > first);
-        for (int64_t k = 0; k < w.cells; k++) {
-            snprintf(cell, sizeof cell, ">%s<", w.at[k]);
-            test_check(strstr(page[i], cell) != NULL, __FILE__, __LINE__, "no cell %s", w.at[k]);
+        for (int64_t k = 0; k < w.cells.n; k++) {
+            snprintf(cell, sizeof cell, ">%s<", w.cells.at[k]);
+            test_check(strstr(page[i], cell) != NULL, __FILE__, __LINE__, "no cell %s",
+                       w.cells.at[k]);
         }
     }
     CHECK_INT(count_of(page[0], "<tr>"), w.table[0].rows + w.table[1].rows);
