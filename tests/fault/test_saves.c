@@ -151,7 +151,7 @@ static void killed_at_a_call(void)
             int code = -1;
             if (strcmp(calls[k], "half") == 0 || !is_drawn(i, k))
                 continue;
-            for (int n = (int)test_range(1, 3); code != 0 && n < 1000; n = next(n)) {
+            for (int n = (int)test_range(1, 3); code != 0 && n < 10000; n = next(n)) {
                 char fault[64], what[256], said[SAID];
                 snprintf(fault, sizeof fault, "%s@checkpoints:%d:KILL", calls[k], n);
                 draw_way();
@@ -193,7 +193,7 @@ static void a_call_that_fails(void)
         for (int k = 0; k < CALLS; k++) {
             const char *judge = judge_of("", layouts[i]);
             int failed = is_drawn(i, k) ? -1 : 0;
-            for (int n = (int)test_range(1, 3); failed != 0 && n < 1000; n = next(n)) {
+            for (int n = (int)test_range(1, 3); failed != 0 && n < 10000; n = next(n)) {
                 char fault[64], what[256], said[SAID];
                 bool half = strcmp(calls[k], "half") == 0, once = !half && test_range(0, 1);
                 snprintf(fault, sizeof fault, "%s@checkpoints:%d%s:%s", calls[k], n,
