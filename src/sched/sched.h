@@ -299,11 +299,6 @@ struct sched_report {
                              again before its receiver has asked, so the lists end with so few */
     uint64_t hash;        /* of the whole program, its name aside; equal on all ranks before step 0
                              (V14) */
-    uint64_t order_hash;  /* of the order of weight-gradient accumulation per stage (V11): equal
-                             hashes promise equal bits, where the forwards of the last stage, which
-                             make the head's gradient, have one order too, and where no tied head
-                             stands on the rank of its embedding, for both add to one sum */
-    bool rendezvous;      /* ends also where a SEND waits for its RECV (strictest class of V7) */
 };
 /* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and
  * V8. Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with
@@ -338,6 +333,5 @@ const char *sched_passed_name(enum sched_passed op); /* "UNSHARD" */
 void sched_passed_add(const struct sched *s, struct text *out);
 /* Were any? */
 bool sched_passed_any(const struct sched *s);
-const char *sched_rule_name(enum sched_rule r); /* "coverage" */
 
 #endif

@@ -43,14 +43,6 @@ static const struct {
 };
 enum { RULE_COUNT = sizeof rules / sizeof *rules, COMPUTE_RULES = 4 };
 
-const char *sched_rule_name(enum sched_rule r)
-{
-    for (int i = 0; i < RULE_COUNT; i++)
-        if (rules[i].rule == r)
-            return rules[i].name;
-    return "none";
-}
-
 static enum err checker_open(struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -158,41 +150,6 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
     return ERR_OK;
 }
 
-/* For each holding its microbatches in the order in which their weight gradients are added, those
- * of the second replica behind those of the first; and where there are two, who is whose, for their
- * sums are added last. done: [replicas * stages]. */
-static void put_orders(const struct sched *s, struct bytes *b, uint32_t *done)
-{
-    int second = sched_microbatches(s, 0); /* place of the second replica's first */
-    for (int64_t i = 0; i < s->begin[s->p]; i++) {
-        struct sched_instr in = s->instr[i];
-        if ((in.op != SCHED_B && in.op != SCHED_W) || !sched_ends_stage(in))
-            continue;
-        uint32_t *n = &done[sched_holding(s, in.stage, in.mb)];
-        b->n = 2 * (sched_unit(s, in.stage, 0) + (s->way[in.mb] ? second : 0) + (*n)++);
-        put(b, in.mb, 2);
-    }
-    b->n = s->forward_only ? 0 : 2 * (int64_t)s->stages * s->m;
-    for (int mb = 0; s->replicas > 1 && mb < s->m; mb++)
-        put(b, s->way[mb], 1);
-}
-
-static enum err hash_order(const struct sched *s, uint64_t *out)
-{
-    struct bytes b = {0};
-    uint32_t *done = NULL;
-    enum err err = ERR_OK;
-    TRY_OR(out_free, mem_new(2 * (int64_t)s->stages * s->m + s->m, 1, "schedule hash", &b.p));
-    TRY_OR(out_free, mem_new((int64_t)s->replicas * s->stages, sizeof *done, "schedule hash",
-                             &done));
-    put_orders(s, &b, done);
-    *out = XXH3_64bits(b.p, (size_t)b.n);
-out_free:
-    mem_free(b.p);
-    mem_free(done);
-    return err;
-}
-
 static enum err fill_report(struct sched_checker *c)
 {
     struct sched_report *r = c->report;
@@ -209,7 +166,6 @@ static enum err fill_report(struct sched_checker *c)
     if (c->s->lowered)
         TRY(sched_check_buffers(c));
     TRY(hash_program(c->s, &r->hash));
-    TRY(hash_order(c->s, &r->order_hash));
     return ERR_OK;
 }
 

@@ -56,10 +56,9 @@ enum err sched_check_weights(struct sched_checker *c);
 struct sched_need { int rank; uint32_t count; struct sched_instr on; };
 typedef bool (*sched_need_fn)(const struct sched_checker *c, const struct sched_instr *in,
                               struct sched_need *out);
-/* Walks all ranks under these needs (sched_check_walk.c). *ends: whether all lists ended; when they
- * did not and `what` is given, the circle is the error instead. */
-enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what,
-                          bool *ends);
+/* Walks all ranks under these needs; where they do not all end, the circle is the error
+ * (sched_check_walk.c). */
+enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what);
 
 static inline int64_t sched_unit(const struct sched *s, int stage, int mb)
 {

@@ -5,8 +5,7 @@
  * V7 is proved on the machine that transports here are: a send never waits (with the buffers that
  * sched_check_buffers counts), a receive waits for its send, a tied or merged sum waits until the
  * other holder has come to it. REDUCE is no edge between the ranks of one pipeline: its partners
- * are the same rank of other replicas, which run the same list. The stricter machine, on which a
- * send waits for its receive too, is walked for the report only.
+ * are the same rank of other replicas, which run the same list.
  */
 #include "sched/sched_check.h"
 
@@ -142,21 +141,6 @@ out_free:
     return err;
 }
 
-/* The other end of a message: the send of a receive, the receive of a send. */
-static void other_end(const struct sched_checker *c, const struct sched_instr *in,
-                      struct sched_need *out)
-{
-    int kind = sched_kind_of(in->op);
-    bool sends = in->op == send_op[kind];
-    int step = (kind == FORWARD) == sends ? 1 : -1;
-    uint8_t op = sends ? recv_op[kind] : send_op[kind];
-    uint16_t stage = (uint16_t)(in->stage + step);
-    out->rank = sched_rank_of(c->s, stage, in->mb);
-    out->count = c->at[op][sched_unit(c->s, stage, in->mb)];
-    out->on = (struct sched_instr){.op = op, .stage = stage, .mb = in->mb,
-                                   .peer = (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
-}
-
 /* The other holder must have come to its TIED; count - 1 instructions lie before it. A TIED without
  * its other half is rule V9's, and so is one on the same rank. */
 static bool tied_need(const struct sched_checker *c, const struct sched_instr *in,
@@ -185,7 +169,7 @@ static bool merge_need(const struct sched_checker *c, const struct sched_instr *
     return true;
 }
 
-static bool eager_need(const struct sched_checker *c, const struct sched_instr *in,
+static bool message_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
     if (in->op == SCHED_TIED)
@@ -194,24 +178,15 @@ static bool eager_need(const struct sched_checker *c, const struct sched_instr *
         return merge_need(c, in, out);
     if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
         return false;
-    other_end(c, in, out);
-    return true;
-}
-
-static bool rendezvous_need(const struct sched_checker *c, const struct sched_instr *in,
-                            struct sched_need *out)
-{
-    if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
-        return eager_need(c, in, out);
-    other_end(c, in, out);
-    out->count--; /* it is enough that the other side has come to it */
+    int kind = sched_kind_of(in->op), from = sched_input_of(c->s, *in);
+    out->rank = sched_rank_of(c->s, from, in->mb);
+    out->count = c->at[send_op[kind]][sched_unit(c->s, from, in->mb)];
+    out->on = (struct sched_instr){.op = send_op[kind], .stage = (uint16_t)from, .mb = in->mb,
+                                   .peer = (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
     return true;
 }
 
 enum err sched_check_deadlock(struct sched_checker *c)
 {
-    bool ends;
-    TRY(sched_check_walk(c, eager_need, "the ranks wait for one another", &ends));
-    TRY(sched_check_walk(c, rendezvous_need, NULL, &c->report->rendezvous));
-    return ERR_OK;
+    return sched_check_walk(c, message_need, "the ranks wait for one another");
 }

@@ -366,6 +366,5 @@ static bool data_need(const struct sched_checker *c, const struct sched_instr *i
 
 enum err sched_check_cycle(struct sched_checker *c)
 {
-    bool ends;
-    return sched_check_walk(c, data_need, "the data go in a circle", &ends);
+    return sched_check_walk(c, data_need, "the data go in a circle");
 }

@@ -99,18 +99,14 @@ static enum err circle(const struct stuck *k, const char *what)
                         what, links, text_plural(links, "s"), words);
 }
 
-enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what,
-                          bool *ends)
+enum err sched_check_walk(const struct sched_checker *c, sched_need_fn need, const char *what)
 {
     struct stuck k = {.c = c, .need = need};
     enum err err = sched_walk_open(&k.walk, c->s);
     k.walk.step = step;
     k.walk.arg = &k;
-    if (err == ERR_OK) {
-        *ends = sched_walk_run(&k.walk);
-        if (!*ends && what)
-            err = circle(&k, what);
-    }
+    if (err == ERR_OK && !sched_walk_run(&k.walk))
+        err = circle(&k, what);
     sched_walk_close(&k.walk);
     return err;
 }

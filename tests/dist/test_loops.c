@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "layout.h"
 #include "sched/sched.h"
+#include "order.h"
 #include "test.h"
 
 #include <stdlib.h>
@@ -161,7 +162,7 @@ static uint64_t order_of(const char *schedule, struct sched_shape shape)
     struct sched_report r = {0};
     CHECK_OK(sched_make(schedule, &shape, &s));
     CHECK_OK(sched_check(&s, &r));
-    uint64_t order = r.order_hash;
+    uint64_t order = order_hash(&s);
     sched_report_free(&r);
     sched_free(&s);
     return order;

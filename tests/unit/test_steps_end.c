@@ -6,6 +6,7 @@
 #include "sched/sched.h"
 
 #include "broken.h"
+#include "order.h"
 
 static void shared_in_text(void)
 {
@@ -47,7 +48,7 @@ static void every_schedule(void)
             CHECK_OK(sched_zero(&low, &zero));
             CHECK_OK(sched_check(&low, &r[0]));
             CHECK_OK(sched_check(&zero, &r[1]));
-            CHECK(r[0].hash != r[1].hash && r[0].order_hash == r[1].order_hash);
+            CHECK(r[0].hash != r[1].hash && order_hash(&low) == order_hash(&zero));
             for (int rank = 0; rank < p; rank++) {
                 int64_t n = low.begin[rank + 1] - low.begin[rank] - 1;
                 CHECK(memcmp(&low.instr[low.begin[rank]], &zero.instr[zero.begin[rank]],
