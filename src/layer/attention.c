@@ -40,7 +40,7 @@ static struct attn attn_of(const struct stage_call *c)
                          .tk = d->t, .heads = d->h, .kv_heads = d->k, .d = d->d, .ldq = at.ld,
                          .ldk = at.ld, .ldv = at.ld, .ldo = d->h * d->d,
                          .scale = 1.0 / sqrt((double)d->d), .heads_total = c->p->layer.dims.heads,
-                         .head0 = c->s->tp.rank * d->h, .drop = stage_drop(c, SITE_PROBS, true)};
+                         .head0 = c->s->tp.rank * d->h, .drop = stage_drop(c, SITE_PROBS)};
 }
 
 static enum err forward(const struct stage_call *c)
@@ -59,7 +59,7 @@ static enum err forward(const struct stage_call *c)
     struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
     TRY(tp_row(tp, &o, stage_w(c, ROLE_O_W), d->c, &b, &f));
-    return stage_residual(c, &f, ROLE_O_B, SITE_OUTPUT);
+    return stage_residual(c, &f, ROLE_O_B);
 }
 
 static struct stage_sub sub_of(const struct stage_call *c)
@@ -79,7 +79,7 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     struct qkv at = qkv_of(d);
     struct tensor d_sublayer, do_;
     char *dqkv = c->keep[KEEP_DMID];
-    TRY(stage_residual_grad(c, SITE_OUTPUT, &d_sublayer));
+    TRY(stage_residual_grad(c, &d_sublayer));
     struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID],
                             .full = c->d_sublayer};
     TRY(tp_row_grad(&c->s->tp, &d_sublayer, &out, d->h * d->d, &do_));

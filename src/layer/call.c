@@ -40,7 +40,7 @@ enum err stage_weight_grad(const struct stage_call *c, const enum model_role r[2
     return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], c->p->role[r[1]]);
 }
 
-struct drop stage_drop(const struct stage_call *c, int site, bool whole)
+struct drop stage_drop(const struct stage_call *c, int site)
 {
     const int types = 4; /* that may drop; masks of all runs depend on it */
     const struct stage *s = c->s;
@@ -49,7 +49,7 @@ struct drop stage_drop(const struct stage_call *c, int site, bool whole)
     struct drop d = {.p = c->mb->training ? l->dims.dropout : 0, .seed = s->seed,
                      .step = c->mb->step, .row0 = c->mb->row0};
     d.stream = (uint32_t)((block * types + (int)l->type->part) * SITE_COUNT + site);
-    if (!whole && s->tp.sp)
+    if (site == SITE_OUTPUT && s->tp.sp)
         d.row0 += s->tp.rank * c->dims.nl;
     return d;
 }

@@ -17,7 +17,7 @@ static enum err forward(const struct stage_call *c)
     const struct model_dims *d = &c->dims;
     const struct param *tokens = c->p->role[ROLE_TOKENS];
     struct tp_buffers b = {c->s->work->at[WORK_PARTIAL], c->y};
-    struct drop drop = stage_drop(c, SITE_OUTPUT, false);
+    struct drop drop = stage_drop(c, SITE_OUTPUT);
     struct tensor x;
     TRY(dev_embed(c->s->dev,
                   &(struct embed){tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->input,
@@ -32,7 +32,7 @@ static enum err forward(const struct stage_call *c)
 
 static enum err backward_input(const struct stage_call *c)
 {
-    struct drop drop = stage_drop(c, SITE_OUTPUT, false);
+    struct drop drop = stage_drop(c, SITE_OUTPUT);
     if (c->aliases_dy)
         return ERR_OK;
     return dev_dropout(c->s->dev, &(struct dropout){c->d_sublayer, c->dy, c->dims.nl, c->dims.c,
@@ -50,7 +50,7 @@ static enum err backward_weight(const struct stage_call *c)
         TRY(dev_pos_grad(c->s->dev,
                          &(struct pos_grad){dw, local.p, d->nl, d->c, d->t, first_row(c)}));
     }
-    TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole));
+    TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole, NULL));
     TRY(stage_grad(c, ROLE_TOKENS, &dw));
     return dev_embed_grad(c->s->dev, &(struct embed_grad){dw, whole.p, c->mb->input, d->n, d->c,
                                                           tokens->box.at[0], tokens->box.real[0]});

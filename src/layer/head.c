@@ -111,7 +111,7 @@ static enum err input_whole(const struct stage_call *c, struct tensor *h)
                            c->dims.c, tp_stream(&c->s->tp)};
     if (has_norm(c))
         TRY(stage_norm(c, local.p));
-    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h);
+    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], h, NULL);
 }
 
 static enum err forward(const struct stage_call *c)

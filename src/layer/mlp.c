@@ -38,7 +38,7 @@ static enum err forward(const struct stage_call *c)
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
     TRY(tp_row(tp, &act, stage_w(c, ROLE_DOWN_W), d->c, &b, &f));
-    return stage_residual(c, &f, ROLE_DOWN_B, SITE_OUTPUT);
+    return stage_residual(c, &f, ROLE_DOWN_B);
 }
 
 static struct stage_sub sub_of(const struct stage_call *c)
@@ -54,7 +54,7 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
 {
     const struct model_dims *d = &c->dims;
     struct tensor d_sublayer, dact;
-    TRY(stage_residual_grad(c, SITE_OUTPUT, &d_sublayer));
+    TRY(stage_residual_grad(c, &d_sublayer));
     struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->d_sublayer,
                              .out = c->s->work->at[WORK_DMID]};
     if (!d->gated) {

@@ -192,10 +192,9 @@ enum err stage_norm(const struct stage_call *c, void *h);
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
 enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced GEMM. */
-enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias,
-                        int site);
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias);
 /* Its gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without sp. */
-enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *d_sublayer);
+enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublayer);
 /* The norm's output as the stream lies. */
 struct tensor stage_norm_output(const struct stage_call *c);
 
@@ -215,8 +214,8 @@ enum err stage_norm_again(const struct stage_call *c, struct stage_again *a);
 enum err stage_sub_input(const struct stage_call *c);
 enum err stage_sub_weight(const struct stage_call *c);
 enum err stage_sub_both(const struct stage_call *c);
-/* Dropout of a site of this part: rows of the stream (whole: all rows of the microbatch). */
+/* Dropout of a site of this part: rows of the stream, of probabilities all of the microbatch. */
 enum { SITE_PROBS, SITE_OUTPUT, SITE_COUNT };
-struct drop stage_drop(const struct stage_call *c, int site, bool whole);
+struct drop stage_drop(const struct stage_call *c, int site);
 
 #endif

@@ -66,22 +66,21 @@ enum err stage_norm_weight(const struct stage_call *c)
     return b ? give(c->s->dev, param_grad(b), norm_shift(c), n, add) : ERR_OK;
 }
 
-enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias,
-                        int site)
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias)
 {
     TENSOR_NEEDS(f, tp_stream(&c->s->tp));
     struct residual a = {.y = c->y, .x = c->save[SAVE_X], .f = f->p, .bias = stage_w(c, bias),
-                         .n = c->dims.nl, .c = c->dims.c, .drop = stage_drop(c, site, false)};
+                         .n = c->dims.nl, .c = c->dims.c, .drop = stage_drop(c, SITE_OUTPUT)};
     if (!c->next)
         return dev_residual(c->s->dev, &a);
     struct norm b = norm_of(c->next, c->next->save[SAVE_H]);
     return dev_residual_norm(c->s->dev, &(struct residual_norm){a, b});
 }
 
-enum err stage_residual_grad(const struct stage_call *c, int site, struct tensor *d_sublayer)
+enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublayer)
 {
     const struct tp *tp = &c->s->tp;
-    struct drop drop = stage_drop(c, site, false);
+    struct drop drop = stage_drop(c, SITE_OUTPUT);
     *d_sublayer = (struct tensor){tp->sp ? c->s->work->at[WORK_DH] : c->d_sublayer, c->dims.nl,
                                   c->dims.c, tp_stream(tp)};
     if (c->aliases_dy)
@@ -98,7 +97,7 @@ struct tensor stage_norm_output(const struct stage_call *c)
 enum err stage_norm_again(const struct stage_call *c, struct stage_again *a)
 {
     struct tensor local = stage_norm_output(c);
-    return tp_gather_start(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
+    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
 }
 
 static struct tp_buffers dh_buffers(const struct stage_call *c)
@@ -113,7 +112,7 @@ enum err stage_sub_input(const struct stage_call *c)
     struct tp_buffers b = dh_buffers(c);
     struct tensor dh;
     TRY(c->p->kind->inner(c, NULL));
-    TRY(tp_column_grad(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh));
+    TRY(tp_column_grad(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh, NULL));
     return stage_norm_grad(c, c->dy, &dh);
 }
 
@@ -143,7 +142,7 @@ enum err stage_sub_both(const struct stage_call *c)
     struct tp_wait sum = {0};
     struct tensor dh;
     TRY(c->p->kind->inner(c, &a));
-    TRY(tp_column_grad_start(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh, &sum));
+    TRY(tp_column_grad(&c->s->tp, &s.dmid, stage_w(c, s.in[0]), c->dims.c, &b, &dh, &sum));
     TRY(weights(c, &s, &a));
     TRY(tp_finish(&sum));
     TRY(stage_norm_grad(c, c->dy, &dh));

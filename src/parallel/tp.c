@@ -34,7 +34,7 @@
  * GPUs take no SM), and a sum whose root is one member uses the links of that one, one
  * way. So pieces have at least t->rows rows, a GEMM that makes only one is not cut, and what
  * need not be cut is not: a sum that nobody wants before the weight gradients are made is started
- * in one (tp_column_grad_start), and the gather for these is in one, too (tp_gather_start). Without
+ * in one (tp_column_grad), and the gather for these is in one, too (tp_gather). Without
  * copies rows are not taken from a gather as they come: NCCL's broadcasts one behind another use
  * the links of one member each and take longer than the gather. With them a GEMM takes as many
  * owners' rows at a time as should have come while the rows before were made, since each piece
@@ -139,14 +139,14 @@ static enum err gemm_of_stream(const struct tp *t, const struct tensor *x, void 
     struct tensor whole;
     TENSOR_NEEDS(x, tp_stream(t));
     if (!t->sp || t->rows == 0 || m < t->rows) {
-        TRY(tp_gather(t, x, full, &whole));
+        TRY(tp_gather(t, x, full, &whole, NULL));
         g->m = whole.rows;
         return rows_of(t, g, whole.p, 0, g->m);
     }
     g->m = m * t->size;
     if (t->chunked)
         return gemm_in_chunks(t, x, full, g);
-    TRY(tp_gather_start(t, x, full, &whole, &w));
+    TRY(tp_gather(t, x, full, &whole, &w));
     TRY(rows_of(t, g, x->p, own, m));
     TRY(tp_finish(&w));
     if (t->rank > 0)
@@ -154,12 +154,6 @@ static enum err gemm_of_stream(const struct tp *t, const struct tensor *x, void 
     if (t->rank < t->size - 1)
         TRY(rows_of(t, g, (char *)full + (t->rank + 1) * bytes, own + m, g->m - own - m));
     return ERR_OK;
-}
-
-/* Rows that end before piece i of n. */
-static int64_t piece_end(int64_t rows, int64_t i, int64_t n)
-{
-    return rows * i / n;
 }
 
 /* Pieces of the sum of n rows; 0: it is not cut. */
@@ -175,20 +169,13 @@ static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
     struct tp_wait w = {0};
     int64_t block = t->sp ? whole->m / t->size : whole->m, n = pieces_of(t, whole->m);
     for (int64_t i = 0; i < n; i++)
-        for (int64_t row = piece_end(block, i, n), m = piece_end(block, i + 1, n) - row;
-             row < whole->m; row += block) {
+        for (int64_t row = block * i / n, m = block * (i + 1) / n - row; row < whole->m;
+             row += block) {
             const void *a = (const char *)whole->a + row * whole->k * unit(t);
             TRY(rows_of(t, whole, a, row, m));
             TRY(tp_reduce_rows(t, &(struct tp_rows){row, m, whole->m, whole->n}, b, &w));
         }
     return tp_finish(&w);
-}
-
-/* Can the sum of g go by owners, in chunks? */
-static bool in_chunks(const struct tp *t, const struct gemm *g)
-{
-    return t->chunked && t->sp && pieces_of(t, g->m) > 0 &&
-           comm_group_chunks(t->group, g->m / t->size * g->n * unit(t));
 }
 
 /* GEMM and sum of `whole`, each owner's rows at a time, own rows last. */
@@ -217,36 +204,28 @@ static enum err gemm_summed(const struct tp *t, struct gemm *g, const struct tp_
         TRY(dev_gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }
-    TRY(in_chunks(t, g) ? sum_in_chunks(t, g, b) : sum_in_pieces(t, g, b));
+    bool chunks = t->chunked && t->sp && /* by owners */
+                  comm_group_chunks(t->group, g->m / t->size * g->n * unit(t));
+    TRY(chunks ? sum_in_chunks(t, g, b) : sum_in_pieces(t, g, b));
     *out = (struct tensor){b->local, t->sp ? g->m / t->size : g->m, g->n, tp_stream(t)};
     return ERR_OK;
 }
 
 /* ---- gathering and reducing ---- */
 
-enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out)
-{
-    TENSOR_NEEDS(x, tp_stream(t));
-    if (!t->sp) {
-        *out = *x;
-        return ERR_OK;
-    }
-    TRY(comm_all_gather(t->group, full, x->p, x->rows * x->cols, t->dev->ct));
-    *out = (struct tensor){full, x->rows * t->size, x->cols, PLACE_WHOLE};
-    return ERR_OK;
-}
-
-enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
-                         struct tp_wait *w)
+enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
+                   struct tp_wait *w)
 {
     struct comm_req *r;
-    if (!t->sp || t->rows == 0)
-        return tp_gather(t, x, full, out);
-    TENSOR_NEEDS(x, PLACE_ROWS);
-    TRY(next_request(w, &r));
-    TRY(comm_all_gather_start(t->group, full, x->p, x->rows * x->cols, t->dev->ct, r));
+    TENSOR_NEEDS(x, tp_stream(t));
+    *out = *x;
+    if (!t->sp)
+        return ERR_OK;
     *out = (struct tensor){full, x->rows * t->size, x->cols, PLACE_WHOLE};
-    return ERR_OK;
+    if (!w || t->rows == 0)
+        return comm_all_gather(t->group, full, x->p, x->rows * x->cols, t->dev->ct);
+    TRY(next_request(w, &r));
+    return comm_all_gather_start(t->group, full, x->p, x->rows * x->cols, t->dev->ct, r);
 }
 
 void *tp_summand(const struct tp *t, const struct tp_buffers *b)
@@ -287,18 +266,6 @@ enum err tp_reduce_rows(const struct tp *t, const struct tp_rows *k, const struc
     return ERR_OK;
 }
 
-/* tp_reduce of the whole, started. */
-static enum err reduce_start(const struct tp *t, const struct gemm *g, const struct tp_buffers *b,
-                             struct tp_wait *w)
-{
-    struct comm_req *r;
-    TRY(next_request(w, &r));
-    if (t->sp)
-        return comm_reduce_scatter_start(t->group, b->local, b->partial, g->m / t->size * g->n,
-                                         t->dev->ct, r);
-    return comm_all_reduce_start(t->group, b->local, g->m * g->n, t->dev->ct, COMM_SUM, r);
-}
-
 /* ---- GEMMs ---- */
 
 enum err tp_column(const struct tp *t, const struct tensor *x, const struct tp_linear *l,
@@ -330,25 +297,22 @@ enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct t
 }
 
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
-                        const struct tp_buffers *b, struct tensor *dx)
-{
-    TENSOR_NEEDS(dy, PLACE_COLS);
-    return gemm_summed(t, &(struct gemm){.a = dy->p, .b = w, .m = dy->rows, .n = cols,
-                                            .k = dy->cols}, b, dx);
-}
-
-enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
-                              int64_t cols, const struct tp_buffers *b, struct tensor *dx,
-                              struct tp_wait *wait)
+                        const struct tp_buffers *b, struct tensor *dx, struct tp_wait *wait)
 {
     struct gemm g = {.c = tp_summand(t, b), .a = dy->p, .b = w, .m = dy->rows, .n = cols,
                      .k = dy->cols};
-    ENSURE(t->rows > 0 && t->size > 1);
+    struct comm_req *r;
     TENSOR_NEEDS(dy, PLACE_COLS);
+    if (!wait)
+        return gemm_summed(t, &g, b, dx);
+    ENSURE(t->rows > 0 && t->size > 1);
     TRY(dev_gemm(t->dev, &g));
-    TRY(reduce_start(t, &g, b, wait));
     *dx = (struct tensor){b->local, t->sp ? g.m / t->size : g.m, cols, tp_stream(t)};
-    return ERR_OK;
+    TRY(next_request(wait, &r));
+    if (t->sp)
+        return comm_reduce_scatter_start(t->group, b->local, b->partial, dx->rows * cols,
+                                         t->dev->ct, r);
+    return comm_all_reduce_start(t->group, b->local, dx->rows * cols, t->dev->ct, COMM_SUM, r);
 }
 
 enum err tp_weight_grad(const struct tp *t, const struct tensor *dy, const struct tensor *x,

@@ -41,12 +41,10 @@ enum err tp_finish(struct tp_wait *w);
 /* Placement of the residual stream: rows with sp, else whole. */
 enum place tp_stream(const struct tp *t);
 
-/* The stream made whole: with sp gathered into `full` (n, C), else `x` itself. */
-enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out);
-
-/* The same, on its way where t->rows is set: `full` is not there before `w` is finished. */
-enum err tp_gather_start(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
-                         struct tp_wait *w);
+/* The stream made whole: with sp gathered into `full` (n, C), else `x` itself. With w, where
+ * t->rows is set, it is on its way: `full` is not there before `w` is finished. */
+enum err tp_gather(const struct tp *t, const struct tensor *x, void *full, struct tensor *out,
+                   struct tp_wait *w);
 
 /* Column-parallel GEMM: y (n, N/tp) = x (n, K) w^T [+ bias], w (N/tp, K); x as the stream lies,
  * with sp gathered into l->full, which is whole afterwards. */
@@ -70,13 +68,10 @@ enum err tp_row(const struct tp *t, const struct tensor *x, const void *w, int64
  * lies, with sp gathered into l->full; act and pre of `l` serve GEMM_DGELU. */
 enum err tp_row_grad(const struct tp *t, const struct tensor *dy, const struct tp_linear *l,
                      int64_t cols, struct tensor *dx);
-/* Of the input of a column-parallel GEMM, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). */
+/* Of the input of a column-parallel GEMM, reduced: dx = sum of dy (n, N/tp) w (N/tp, K). With wait,
+ * for which t->rows must be set, dx and b's buffers are on their way until it is finished. */
 enum err tp_column_grad(const struct tp *t, const struct tensor *dy, const void *w, int64_t cols,
-                        const struct tp_buffers *b, struct tensor *dx);
-/* The same with t->rows set: dx and b's buffers are on their way until `wait` is finished. */
-enum err tp_column_grad_start(const struct tp *t, const struct tensor *dy, const void *w,
-                              int64_t cols, const struct tp_buffers *b, struct tensor *dx,
-                              struct tp_wait *wait);
+                        const struct tp_buffers *b, struct tensor *dx, struct tp_wait *wait);
 /* Gradient of w (N, K) and of what lies joined to it += dy^T x, both with local columns, and of the
  * bias b (N) and what lies joined to that += the sum of the rows of dy, NULL: none; the first of a
  * step writes them. Local. */

@@ -285,7 +285,7 @@ static void masks_differ(void)
         for (int site = 0; site < SITE_COUNT; site++) {
             struct stage_part p = {.layer = model_layer(&a, at)};
             struct stage_call c = {.s = &s, .p = &p, .mb = &mb};
-            struct drop first = stage_drop(&c, site, false);
+            struct drop first = stage_drop(&c, site);
             CHECK(first.step == &number); /* read when the mask is drawn */
             CHECK(first.p == 0.3 && first.seed == 9 && first.row0 == 40);
             for (int i = 0; i < n; i++)

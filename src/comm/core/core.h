@@ -229,8 +229,7 @@ struct comm_launch {
     char job[64];   /* names the launch on this machine; "": unknown */
 };
 
-/* Local; nothing is kept. */
-void comm_launch_read(struct comm_launch *out);
+struct comm_launch comm_launch(void); /* local; nothing is kept */
 
 /* ---- arithmetic of a reduction ----
  * Set the accumulator to the first member's elements, add the others' in member order, take the

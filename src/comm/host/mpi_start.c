@@ -33,8 +33,7 @@ enum { START_S = 15, REPORTER_S = 2 };
 /* The address of `what` of this launch. False: which launch it is is not known. */
 static bool address_of(const char *what, struct sockaddr_un *at, socklen_t *size)
 {
-    struct comm_launch l;
-    comm_launch_read(&l);
+    struct comm_launch l = comm_launch();
     if (!l.job[0] || l.size < 2)
         return false;
     *at = (struct sockaddr_un){.sun_family = AF_UNIX}; /* a path that begins with 0 is a name */
@@ -95,8 +94,7 @@ static int come(const struct comm_launch *l)
  * processes on this machine. */
 static void absent(struct comm_names *n)
 {
-    struct comm_launch l;
-    comm_launch_read(&l);
+    struct comm_launch l = comm_launch();
     for (int r = 0; r < l.size && l.local_size == l.size; r++) {
         char name[32];
         rank_name(r, name);
@@ -126,7 +124,7 @@ static void print_once(const char *text, void (*print)(const char *text))
 {
     char name[32];
     bool taken;
-    struct comm_launch l;
+    struct comm_launch l = comm_launch();
     snprintf(name, sizeof name, "reports %016llx",
              (unsigned long long)XXH3_64bits(text, strlen(text)));
     int fd = take_name(name, &taken);
@@ -134,7 +132,6 @@ static void print_once(const char *text, void (*print)(const char *text))
         nanosleep(&(struct timespec){2 * REPORTER_S, 0}, NULL);
         return;
     }
-    comm_launch_read(&l);
     print(text);
     if (fd >= 0)
         await_others(fd, (l.local_size > 0 ? l.local_size : l.size) - 1);
@@ -207,8 +204,7 @@ static void *keep_time(void *arg)
 static void limit(double limit_s, const struct late *late)
 {
     pthread_condattr_t attr;
-    struct comm_launch l;
-    comm_launch_read(&l);
+    struct comm_launch l = comm_launch();
     keeper.come = come(&l);
     if (limit_s <= 0 || l.size < 2 || pthread_condattr_init(&attr) != 0)
         return;
