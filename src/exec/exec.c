@@ -126,63 +126,38 @@ static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb,
     return ERR_OK;
 }
 
-/* The backward of a microbatch as far as its instruction goes; first: it begins with it. */
-static enum err backward_of(struct exec *x, struct sched_instr in, bool first, struct stage_mb *mb,
-                            struct stage_back *out)
+/* B and its halves: I takes what B takes when it begins, and W gives back what B does when it ends.
+ * I is of all segments. */
+static enum err run_backward(struct exec *x, struct sched_instr in)
 {
+    static const enum stage_half half[] = {[SCHED_B] = STAGE_WHOLE, [SCHED_I] = STAGE_INPUT,
+                                           [SCHED_W] = STAGE_WEIGHT};
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
-    int k;
-    if (first) {
+    struct exec_slot *slot = exec_slot_of(e, in.mb);
+    struct stage_mb mb = exec_mb_of(x, in.mb);
+    bool input = in.op != SCHED_W, weight = in.op != SCHED_I;
+    struct stage_back b = {.mb = &mb, .slot = &slot->slot, .parts = exec_parts_of(x, e, in)};
+    if (!weight || (input && sched_begins_stage(x->sched, in))) {
+        int k;
         TRY(exec_keep_find(x, e, &k));
         e->keep[k].used = true;
         e->keep_of[in.mb] = k;
     }
-    *mb = exec_mb_of(x, in.mb);
-    *out = (struct stage_back){.mb = mb,
-                               .slot = &exec_slot_of(e, in.mb)->slot,
-                               .keep = &e->keep[e->keep_of[in.mb]].keep,
-                               .parts = exec_parts_of(x, e, in)};
-    return ERR_OK;
-}
-
-/* Was it the last of it? Then all that the microbatch has is given back. */
-static void end_backward(struct exec *x, struct sched_instr in)
-{
-    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
+    b.keep = &e->keep[e->keep_of[in.mb]].keep;
+    if (input)
+        TRY(exec_await(x, &slot->recv_b));
+    if (!weight || (input && sched_ends_stage(in)))
+        TRY(gradient_out(x, e, in.mb, &b.dx));
+    TRY(stage_backward(&e->stage, &b, half[in.op]));
+    if (!weight)
+        return ERR_OK;
     x->cut = !sched_ends_stage(in);
     if (x->cut)
-        return;
+        return ERR_OK;
     e->keep[e->keep_of[in.mb]].used = false;
     e->keep_of[in.mb] = EXEC_NO_SLOT;
     exec_saves_give(e, in.mb);
     exec_slot_give(e, in.mb);
-}
-
-/* Whole, or its input's half, which is of all segments. */
-static enum err run_b(struct exec *x, struct sched_instr in)
-{
-    struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
-    bool whole = in.op == SCHED_B;
-    struct stage_mb mb;
-    struct stage_back b;
-    TRY(backward_of(x, in, !whole || sched_begins_stage(x->sched, in), &mb, &b));
-    TRY(exec_await(x, &exec_slot_of(e, in.mb)->recv_b));
-    if (!whole || sched_ends_stage(in))
-        TRY(gradient_out(x, e, in.mb, &b.dx));
-    if (!whole)
-        return stage_backward_input(&e->stage, &b);
-    TRY(stage_backward(&e->stage, &b));
-    end_backward(x, in);
-    return ERR_OK;
-}
-
-static enum err run_w(struct exec *x, struct sched_instr in)
-{
-    struct stage_mb mb;
-    struct stage_back b;
-    TRY(backward_of(x, in, false, &mb, &b));
-    TRY(stage_backward_weight(&exec_stage_of(x, in.stage, in.mb)->stage, &b));
-    end_backward(x, in);
     return ERR_OK;
 }
 
@@ -360,7 +335,8 @@ static enum err await_weights(struct exec *x, struct sched_instr in)
 
 typedef enum err exec_fn(struct exec *x, struct sched_instr in);
 static exec_fn *const exec_table[SCHED_OP_COUNT] = {
-    [SCHED_F] = run_f, [SCHED_B] = run_b, [SCHED_I] = run_b, [SCHED_W] = run_w, [SCHED_R] = run_r,
+    [SCHED_F] = run_f, [SCHED_B] = run_backward, [SCHED_I] = run_backward,
+    [SCHED_W] = run_backward, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
     [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
     [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,

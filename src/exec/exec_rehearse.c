@@ -36,12 +36,9 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, enum 
                                .dx = e->id > 0 ? any_out(x, e) : NULL,
                                .parts = {0, e->stage.parts}};
         TRY(stage_recompute(&e->stage, &s, slot, b.parts));
-        if (how == WHOLE)
-            TRY(stage_backward(&e->stage, &b));
-        else
-            TRY(stage_backward_input(&e->stage, &b));
+        TRY(stage_backward(&e->stage, &b, how == WHOLE ? STAGE_WHOLE : STAGE_INPUT));
         if (how == HALVES)
-            TRY(stage_backward_weight(&e->stage, &b));
+            TRY(stage_backward(&e->stage, &b, STAGE_WEIGHT));
     }
     exec_saves_give(e, mb);
     exec_slot_give(e, mb);

@@ -150,34 +150,18 @@ static struct stage_call back_call(const struct stage *s, const struct stage_bac
     return c;
 }
 
-enum err stage_backward(const struct stage *s, const struct stage_back *b)
+enum err stage_backward(const struct stage *s, const struct stage_back *b, enum stage_half half)
 {
     for (int i = b->parts.end - 1; i >= b->parts.first; i--) {
         struct stage_call c = back_call(s, b, i);
-        if (s->tp.rows > 0 && c.p->kind->backward) {
+        if (half == STAGE_WHOLE && s->tp.rows > 0 && c.p->kind->backward) {
             TRY(c.p->kind->backward(&c));
-        } else {
-            TRY(c.p->kind->backward_input(&c));
-            TRY(c.p->kind->backward_weight(&c));
+            continue;
         }
-    }
-    return ERR_OK;
-}
-
-enum err stage_backward_input(const struct stage *s, const struct stage_back *b)
-{
-    for (int i = s->parts - 1; i >= 0; i--) {
-        struct stage_call c = back_call(s, b, i);
-        TRY(c.p->kind->backward_input(&c));
-    }
-    return ERR_OK;
-}
-
-enum err stage_backward_weight(const struct stage *s, const struct stage_back *b)
-{
-    for (int i = b->parts.end - 1; i >= b->parts.first; i--) {
-        struct stage_call c = back_call(s, b, i);
-        TRY(c.p->kind->backward_weight(&c));
+        if (half != STAGE_WEIGHT)
+            TRY(c.p->kind->backward_input(&c));
+        if (half != STAGE_INPUT)
+            TRY(c.p->kind->backward_weight(&c));
     }
     return ERR_OK;
 }

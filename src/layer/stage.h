@@ -158,11 +158,10 @@ struct stage_back {
     struct stage_range parts; /* those behind it were done before, and scratch and keep set are as
                                  they left them */
 };
-/* Whole backward (B), and its halves (I, of all parts, W). The output's gradient is in slot->out
+/* Whole backward (B), or a half of it (I, of all parts, W). The output's gradient is in slot->out
  * (head: none). */
-enum err stage_backward(const struct stage *s, const struct stage_back *b);
-enum err stage_backward_input(const struct stage *s, const struct stage_back *b);
-enum err stage_backward_weight(const struct stage *s, const struct stage_back *b);
+enum stage_half { STAGE_WHOLE, STAGE_INPUT, STAGE_WEIGHT };
+enum err stage_backward(const struct stage *s, const struct stage_back *b, enum stage_half half);
 
 /* Logits of one row of the last forward of a stage with the head: row `row` of the microbatch, this
  * rank's vocabulary columns, (V/tp) in the accumulation type, into device memory `out`.

@@ -49,42 +49,28 @@ static enum err take_flight(struct dp *d, struct comm_req *r)
     return ERR_OK;
 }
 
-/* Of the parameters first .. end - 1. */
-static enum err start_sum(struct dp *d, int first, int end)
-{
-    const struct param_store *s = d->a.store;
-    const struct param *a = &s->param[first], *b = &s->param[end - 1];
-    struct comm_req *r = &d->req[d->started++];
-    TRY(take_flight(d, r));
-    return comm_all_reduce_start(d->a.group, param_grad(a), b->offset + b->count - a->offset,
-                                 s->dev->at, COMM_SUM, r);
-}
-
-static enum err start_piece(struct dp *d, int piece)
-{
-    const struct param_store *s = d->a.store;
-    struct param_range own = param_share_of(s, piece);
-    if (own.begin == own.end)
-        return ERR_OK;
-    struct comm_req *r = &d->req[d->started++];
-    TRY(take_flight(d, r));
-    return comm_reduce_scatter_start(d->a.group, s->grad + own.begin * s->at,
-                                     s->grad + s->edge[piece] * s->at, own.end - own.begin,
-                                     s->dev->at, r);
-}
-
 static enum err start_one(struct dp *d, int sum)
 {
     const struct param_store *s = d->a.store;
     int end = sum + 1 < d->a.sums ? d->a.first[sum + 1] : d->a.parts;
-    int first_param = s->part_first[d->a.first[sum]], end_param = s->part_first[end];
-    for (int i = first_param; i < end_param; i++) {
-        TRY(param_grad_settle(&s->param[i]));
-        TRY(sum_over_tp(d, &s->param[i]));
+    const struct param *a = s->param + s->part_first[d->a.first[sum]];
+    const struct param *behind = s->param + s->part_first[end];
+    struct param_range own = param_share_of(s, s->shares > 1 ? sum : 0);
+    for (const struct param *p = a; p < behind; p++) {
+        TRY(param_grad_settle(p));
+        TRY(sum_over_tp(d, p));
     }
+    if (s->shares > 1 ? own.begin == own.end : !d->a.group || a == behind)
+        return ERR_OK;
+    struct comm_req *r = &d->req[d->started++];
+    TRY(take_flight(d, r));
     if (s->shares > 1)
-        return start_piece(d, sum);
-    return d->a.group && first_param < end_param ? start_sum(d, first_param, end_param) : ERR_OK;
+        return comm_reduce_scatter_start(d->a.group, s->grad + own.begin * s->at,
+                                         s->grad + s->edge[sum] * s->at, own.end - own.begin,
+                                         s->dev->at, r);
+    const struct param *b = behind - 1;
+    return comm_all_reduce_start(d->a.group, param_grad(a), b->offset + b->count - a->offset,
+                                 s->dev->at, COMM_SUM, r);
 }
 
 enum err dp_start(struct dp *d, int from)
