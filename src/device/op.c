@@ -199,56 +199,29 @@ static int pos_grad_operands(const struct op *op, struct op_operand *out)
          {IN(pos_grad.dy, a->n, a->c, HOLDS_CT)});
 }
 
-/* Of the four rows of numbers that a cross entropy keeps: how it has each of them. Of no columns
- * the maximum is minus infinity, which nobody is to find. */
-struct kept {
-    enum op_access max, sum, loss;
-    bool logits, dlogits;
-};
-
-static int cross_operands(const struct op *op, struct kept k, struct op_operand *out)
-{
-    const struct xent *x = &op->xent;
-    enum op_access scratch = x->v > 0 || k.max != ACCESS_WRITE ? k.max : ACCESS_SCRATCH;
-    LIST(out, {OPERAND(xent.logits, k.logits ? x->n : 0, x->v, x->ld, HOLDS_LOGITS, ACCESS_READ)},
-         {OPERAND(xent.dlogits, k.dlogits ? x->n : 0, x->ld, 0, HOLDS_CT, ACCESS_WRITE),
-          .name = "gradient", .optional = true, .lies = LIES_MAYBE_OVER},
-         {OPERAND(xent.max, k.max ? 1 : 0, x->n, 0, HOLDS_POSITIVE, scratch)},
-         {OPERAND(xent.sum, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum)},
-         {OPERAND(xent.target_logit, k.sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, k.sum),
-          .lies = LIES_BEHIND},
-         {OPERAND(xent.loss, k.loss ? 1 : 0, x->n, 0, HOLDS_AT, k.loss)},
-         {OPERAND(xent.target, k.sum ? 1 : 0, x->n, 0, HOLDS_IDS, ACCESS_READ), .id0 = x->v0,
-          .ids = x->v});
-}
-
-static int xent_max_operands(const struct op *op, struct op_operand *out)
-{
-    return cross_operands(op, (struct kept){.max = ACCESS_WRITE, .logits = true}, out);
-}
-
-static int xent_sum_operands(const struct op *op, struct op_operand *out)
-{
-    return cross_operands(
-        op, (struct kept){.max = ACCESS_READ, .sum = ACCESS_WRITE, .logits = true}, out);
-}
-
-static int xent_grad_operands(const struct op *op, struct op_operand *out)
-{
-    bool made = op->xent.dlogits;
-    return cross_operands(op,
-                          (struct kept){.max = ACCESS_READ, .sum = ACCESS_READ,
-                                        .loss = ACCESS_WRITE, .logits = made, .dlogits = made},
-                          out);
-}
-
+/* Of the four rows of numbers that a cross entropy keeps each step has some. Of no columns the
+ * maximum is minus infinity, which nobody is to find. */
 static int xent_operands(const struct op *op, struct op_operand *out)
 {
-    return cross_operands(op,
-                          (struct kept){.max = ACCESS_SCRATCH, .sum = ACCESS_SCRATCH,
-                                        .loss = ACCESS_WRITE, .logits = true,
-                                        .dlogits = op->xent.dlogits},
-                          out);
+    static const struct { enum op_access max, sum, loss; bool logits; } kept[OPS] = {
+        [OP_XENT_MAX] = {.max = ACCESS_WRITE, .logits = true},
+        [OP_XENT_SUM] = {.max = ACCESS_READ, .sum = ACCESS_WRITE, .logits = true},
+        [OP_XENT_GRAD] = {.max = ACCESS_READ, .sum = ACCESS_READ, .loss = ACCESS_WRITE},
+        [OP_XENT] = {ACCESS_SCRATCH, ACCESS_SCRATCH, ACCESS_WRITE, .logits = true}};
+    const struct xent *x = &op->xent;
+    enum op_access max = kept[op->kind].max, sum = kept[op->kind].sum, loss = kept[op->kind].loss;
+    enum op_access scratch = x->v > 0 || max != ACCESS_WRITE ? max : ACCESS_SCRATCH;
+    bool made = loss && x->dlogits, reads = kept[op->kind].logits || made;
+    LIST(out, {OPERAND(xent.logits, reads ? x->n : 0, x->v, x->ld, HOLDS_LOGITS, ACCESS_READ)},
+         {OPERAND(xent.dlogits, made ? x->n : 0, x->ld, 0, HOLDS_CT, ACCESS_WRITE),
+          .name = "gradient", .optional = true, .lies = LIES_MAYBE_OVER},
+         {OPERAND(xent.max, max ? 1 : 0, x->n, 0, HOLDS_POSITIVE, scratch)},
+         {OPERAND(xent.sum, sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, sum)},
+         {OPERAND(xent.target_logit, sum ? 1 : 0, x->n, 0, HOLDS_POSITIVE, sum),
+          .lies = LIES_BEHIND},
+         {OPERAND(xent.loss, loss ? 1 : 0, x->n, 0, HOLDS_AT, loss)},
+         {OPERAND(xent.target, sum ? 1 : 0, x->n, 0, HOLDS_IDS, ACCESS_READ), .id0 = x->v0,
+          .ids = x->v});
 }
 
 /* The weights in ct are only written where the master is apart. */
@@ -413,9 +386,9 @@ const struct op_row op_rows[OPS] = {
                       PLACE(pos_grad, row0)},
                      .operands = pos_grad_operands},
     [OP_XENT] = {"xent", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_operands},
-    [OP_XENT_MAX] = {"xent_max", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_max_operands},
-    [OP_XENT_SUM] = {"xent_sum", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_sum_operands},
-    [OP_XENT_GRAD] = {"xent_grad", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_grad_operands},
+    [OP_XENT_MAX] = {"xent_max", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_operands},
+    [OP_XENT_SUM] = {"xent_sum", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_operands},
+    [OP_XENT_GRAD] = {"xent_grad", CLASS_HEAD, G_XENT, {XENT}, .operands = xent_operands},
     [OP_ADAMW] = {"adamw", CLASS_OPTIM, "adamw",
                   {EXTENT(adamw, n), REAL(adamw, beta1), REAL(adamw, beta2), REAL(adamw, eps),
                    REAL(adamw, decay), FIELD(adamw, decays, FIELD_RANGES)},

@@ -35,29 +35,27 @@ bool comm_mpi_life_is_reporter(struct comm_mpi_life *l)
 
 /* ---- the watch ---- */
 
-static void log_died(const struct comm_mpi_life *l, int rank, const struct comm_seen *s)
-{
-    char host[64] = "";
-    (void)gethostname(host, sizeof host - 1);
-    log_set_rank(-1); /* the message names it */
-    log_line(LOG_ERROR, "rank %d (process %d on %s) has died%s%s, by a signal or without a "
-                        "message; the launcher or the system's log says which; rank %d ends the "
-                        "job",
-             rank, s->pid, host, s->location[0] ? " at " : "", s->location, l->world->rank);
-}
-
 /* A process has ended: was it to? */
 static void ended(struct comm_mpi_life *l, int i)
 {
     struct comm_seen s;
-    int rank = l->rank[i];
+    int rank = l->rank[i], none = 0;
+    char host[64] = "";
     close(l->poll[i].fd);
     l->poll[i].fd = -1;
     comm_board_read(l->board.of[rank], &s);
-    if (s.doing == COMM_ENDED || !comm_mpi_life_is_reporter(l))
+    if (s.doing == COMM_ENDED)
         return;
-    log_died(l, rank, &s);
-    atomic_store(&l->reported, true);
+    if (comm_mpi_life_is_reporter(l)) {
+        (void)gethostname(host, sizeof host - 1);
+        log_set_rank(-1); /* the message names it */
+        log_line(LOG_ERROR, "rank %d (process %d on %s) has died%s%s, by a signal or without a "
+                            "message; the launcher or the system's log says which; rank %d ends "
+                            "the job", rank, s.pid, host, s.location[0] ? " at " : "", s.location,
+                 l->world->rank);
+        atomic_store(&l->reported, true);
+    }
+    atomic_compare_exchange_strong(&l->died, &none, 1 + rank);
 }
 
 static void *watch(void *arg)
@@ -68,15 +66,9 @@ static void *watch(void *arg)
             return NULL;
         if (l->poll[l->hosts].revents)
             return NULL;
-        for (int i = 0; i < l->hosts; i++) {
-            if (l->poll[i].fd < 0 || !l->poll[i].revents)
-                continue;
-            int none = 0;
-            bool work = atomic_load(&l->board.of[l->rank[i]]->doing) != COMM_ENDED;
-            ended(l, i);
-            if (work)
-                atomic_compare_exchange_strong(&l->died, &none, 1 + l->rank[i]);
-        }
+        for (int i = 0; i < l->hosts; i++)
+            if (l->poll[i].fd >= 0 && l->poll[i].revents)
+                ended(l, i);
     }
 }
 
