@@ -96,11 +96,6 @@ void calls_record(struct calls_list *l, struct dev *d, int64_t vocab)
     dev_hook_put(d, &l->hook);
 }
 
-void calls_reset(struct calls_list *l)
-{
-    l->n = 0;
-}
-
 void calls_free(struct calls_list *l, struct dev *d)
 {
     if (d)

@@ -36,7 +36,6 @@ struct calls_list {
  * between host and device goes past. A GEMM with an extent of `vocab` is the head's. A call that
  * could not be noted for want of memory has failed by itself. */
 void calls_record(struct calls_list *l, struct dev *d, int64_t vocab);
-void calls_reset(struct calls_list *l); /* forgets what was noted */
 void calls_free(struct calls_list *l, struct dev *d);
 
 /* ---- running one of them ---- */

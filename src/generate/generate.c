@@ -9,10 +9,10 @@
 #include "generate/generate.h"
 
 #include "check/check.h"
-#include "train/handshake.h"
+#include "folder/folder.h"
 #include "setup/host.h"
 #include "train/load.h"
-#include "train/train.h"
+#include "train/rank.h"
 #include "train/world.h"
 
 #include <stdio.h>
@@ -28,32 +28,29 @@ struct generate_job {
     int64_t prompts, shown; /* tokens of the prompt; the first of them that is shown */
     int64_t length;         /* of the finished text */
     int32_t end[HF_ENDS];   /* ids that end it */
-    int ends, threads;
+    int ends;
 };
 
 struct generate_rank {
+    struct rank rank; /* owned; the one that reports is whose draw counts */
     const struct generate_job *job;
     const struct setup *s;
-    struct comm_world *world;
-    struct dev *dev;
-    struct exec *x;
-    int coord[AXIS_COUNT], teller; /* world rank whose draw counts */
     int32_t *text;    /* owned; (length) */
     int32_t *window;  /* owned; (seq) what the model reads now */
     int64_t row;      /* of the last token in the window */
     void *logits;     /* device; owned; (tp, V/tp) in the accumulation type */
     double *values;   /* owned; (tp * V/tp) on the host */
     void *raw;        /* owned; the same as they come from the device */
-    bool head, tells; /* has logits; is the teller */
+    bool head;        /* has logits */
     struct generate_text out;
-    struct fs_file file; /* call->logits, on the teller */
+    struct fs_file file; /* call->logits, on the one that reports */
 };
 
 /* ---- what is told ---- */
 
 static void note(const struct generate_rank *r, const char *text)
 {
-    if (r->tells && r->job->call->on_note)
+    if (r->rank.is_logger && r->job->call->on_note)
         r->job->call->on_note(r->job->call->arg, text);
 }
 
@@ -61,7 +58,7 @@ static void tell(struct generate_rank *r, int32_t id)
 {
     const struct plait_generate *call = r->job->call;
     char bytes[64];
-    if (!r->tells)
+    if (!r->rank.is_logger)
         return;
     if (!r->job->tokenizer && call->on_id)
         call->on_id(call->arg, id);
@@ -114,7 +111,7 @@ static enum err write_logits(struct generate_rank *r)
     if (!r->file.path)
         return ERR_OK;
     for (int64_t i = 0; i < r->s->model.vocab; i++)
-        text_add(&line, "%s%.*g", i ? " " : "", r->dev->at == DT_F64 ? 17 : 9, r->values[i]);
+        text_add(&line, "%s%.*g", i ? " " : "", r->rank.dev->at == DT_F64 ? 17 : 9, r->values[i]);
     text_add(&line, "\n");
     enum err err = line.err;
     if (err == ERR_OK)
@@ -130,16 +127,17 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
                           const struct stage_slot *slot)
 {
     struct generate_rank *r = arg;
+    struct dev *dev = r->rank.dev;
     int64_t cols = s->part[s->parts - 1].dims.v, all = cols * r->s->split.tp;
-    int64_t at = dtype_size(r->dev->at);
-    char *mine = (char *)r->logits + r->coord[AXIS_TP] * cols * at;
+    int64_t at = dtype_size(dev->at);
+    char *mine = (char *)r->logits + r->rank.coord[AXIS_TP] * cols * at;
     TRY(head_row_logits(s, mb, slot, r->row, mine));
-    if (exec_tp_group(r->x))
-        TRY(comm_all_gather(exec_tp_group(r->x), r->logits, mine, cols, r->dev->at));
-    TRY(dev_d2h(r->dev, r->raw, r->logits, all * at));
-    TRY(r->dev->ops->sync(r->dev));
+    if (exec_tp_group(r->rank.x))
+        TRY(comm_all_gather(exec_tp_group(r->rank.x), r->logits, mine, cols, dev->at));
+    TRY(dev_d2h(dev, r->raw, r->logits, all * at));
+    TRY(dev->ops->sync(dev));
     for (int64_t i = 0; i < all; i++)
-        r->values[i] = r->dev->at == DT_F64 ? ((double *)r->raw)[i] : (double)((float *)r->raw)[i];
+        r->values[i] = dev->at == DT_F64 ? ((double *)r->raw)[i] : (double)((float *)r->raw)[i];
     return ERR_OK;
 }
 
@@ -162,12 +160,13 @@ static enum err next_token(struct generate_rank *r, int64_t have)
     struct exec_hooks hooks = {.logits = on_logits, .arg = r};
     struct exec_batch b = {.input = r->window, .samples = 1, .t = fill_window(r, have)};
     int32_t token = 0;
-    TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
+    TRY(exec_run(r->rank.x, &r->s->sched, &b, &hooks));
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
         TRY(generate_pick(r->values, r->s->model.vocab, &r->job->how, have, &token));
     TRY(write_logits(r));
-    if (exec_world_group(r->x))
-        TRY(comm_broadcast(exec_world_group(r->x), r->teller, &token, (int64_t)sizeof token));
+    struct comm_group *world = exec_world_group(r->rank.x);
+    if (world)
+        TRY(comm_broadcast(world, r->rank.logger, &token, (int64_t)sizeof token));
     r->text[have] = token;
     return ERR_OK;
 }
@@ -198,38 +197,16 @@ static uint64_t prompt_digest(const struct generate_job *job)
     return sum;
 }
 
-static enum err open_device(struct generate_rank *r)
-{
-    const struct setup *s = r->s;
-    struct dev_args dev;
-    struct exec_args a;
-    setup_dev_args(s, options_device(s->o), &dev);
-    dev.threads = r->job->threads;
-    dev.index = comm_local_rank(r->world);
-    TRY(dev_open(&dev, &r->dev));
-    setup_exec_args(s, r->coord[AXIS_PP], &a);
-    a.dev = r->dev;
-    a.world = r->world;
-    TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
-    TRY(exec_open(&a, &r->x));
-    return folder_others(load_weights(&(struct load){&s->model, r->job->weights, r->job->threads},
-                                      r->x), r->job->weights->state.dir);
-}
-
 static enum err open_rank(struct generate_rank *r)
 {
     const struct setup *s = r->s;
-    int last = s->sched.place[s->sched.stages - 1], teller[AXIS_COUNT] = {0};
-    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
-    teller[AXIS_PP] = last;
-    r->teller = mesh_rank(&s->mesh, teller);
-    r->head = r->coord[AXIS_PP] == last;
-    r->tells = comm_rank(r->world) == r->teller;
-    TRY(handshake(s, &(struct handshake){.prompt = prompt_digest(r->job),
-                                         .weights = weights_digest(r->job->weights)},
-                  r->world));
-    TRY(open_device(r));
-    if (r->tells && r->job->call->logits)
+    const struct weights *w = r->job->weights;
+    r->head = r->rank.coord[AXIS_PP] == s->sched.place[s->sched.stages - 1];
+    TRY(rank_open(&r->rank, &(struct rank_args){.read = {.prompt = prompt_digest(r->job),
+                                                         .weights = weights_digest(w)}}));
+    TRY(folder_others(load_weights(&(struct load){&s->model, w, r->rank.threads}, r->rank.x),
+                      w->state.dir));
+    if (r->rank.is_logger && r->job->call->logits)
         TRY(fs_create(&r->file, r->job->call->logits));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
     TRY(mem_new(s->model.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
@@ -237,7 +214,8 @@ static enum err open_rank(struct generate_rank *r)
     int64_t cols = num_ceil_div(s->model.vocab, s->split.tp) * s->split.tp;
     TRY(mem_new(cols, sizeof(double), "logits", &r->values));
     TRY(mem_new(cols, sizeof(double), "logits", &r->raw));
-    return r->dev->ops->alloc(r->dev, cols * dtype_size(r->dev->at), "logits", &r->logits);
+    struct dev *dev = r->rank.dev;
+    return dev->ops->alloc(dev, cols * dtype_size(dev->at), "logits", &r->logits);
 }
 
 static enum err run_rank(struct generate_rank *r)
@@ -258,22 +236,20 @@ static enum err run_rank(struct generate_rank *r)
     return r->file.path ? fs_commit(&r->file) : ERR_OK;
 }
 
+static void release(void *arg)
+{
+    struct generate_rank *r = arg;
+    if (r->logits)
+        r->rank.dev->ops->free(r->rank.dev, r->logits);
+}
+
 static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct generate_job *job = arg;
-    struct generate_rank r = {.job = job, .s = job->setup, .world = world,
+    struct generate_rank r = {.rank = rank_at(job->setup, world), .job = job, .s = job->setup,
                               .out = {.give = job->call->on_text, .arg = job->call->arg,
                                       .raw = job->call->raw != 0}};
-    enum err err = run_rank(&r);
-    if (err != ERR_OK)
-        comm_abort(world, err); /* peers may still read what is freed below */
-    exec_close(r.x);
-    if (r.dev && r.logits)
-        r.dev->ops->free(r.dev, r.logits);
-    enum err last = comm_detach(world);
-    if (err == ERR_OK)
-        err = last;
-    dev_close(r.dev);
+    enum err err = rank_close(&r.rank, run_rank(&r), release, &r);
     if (r.file.path)
         fs_abandon(&r.file);
     mem_free(r.text);
@@ -389,7 +365,6 @@ static enum err run_ranks(struct generate_job *job)
     enum err err = take_prompt(job, name, &prompt, &legal);
     job->prompt = prompt;
     job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
-    job->threads = options_threads(o, job->setup->mesh.world);
     comm_environment();
     if (err == ERR_OK)
         err = world_run("plait generate", o, job->setup->mesh.world, rank_body, job);

@@ -26,10 +26,10 @@ enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
     if (err == ERR_OK)
         err = err_set(ERR_MEMORY, __FILE__, __LINE__,
                       "memory: rank %d needs %s, and its device has %s free of %s:%s; use more "
-                      "ranks (parallel.tp, parallel.pp), a smaller parallel.microbatch, or "
-                      "train.recompute (every:1, full)", rank, text_bytes(total, need),
+                      "ranks (parallel.tp, parallel.pp)%s", rank, text_bytes(total, need),
                       text_bytes(left + m->bytes[MEMORY_LIBRARY], open), text_bytes(all, whole),
-                      kinds.s);
+                      kinds.s, s->training ? ", a smaller parallel.microbatch, or train.recompute "
+                                             "(every:1, full)" : "");
     text_free(&kinds);
     return err;
 }

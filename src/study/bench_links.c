@@ -9,15 +9,14 @@
 #include "study/bench.h"
 
 #include "base/log.h"
-#include "comm/comm.h"
+#include "train/rank.h"
 
 enum { LEAST = 1 << 10, LARGEST = 1 << 28, BATCHES = 5, OPS_MAX = 100, RANKS_MAX = 1024 };
 
 struct link {
     struct bench *b;
-    struct comm_world *w;
+    struct rank rank;
     struct comm_group *all;
-    struct dev *dev;
     char *to, *from;  /* device, LARGEST bytes */
     char *window;     /* from, where that is the transport's */
 };
@@ -25,7 +24,7 @@ struct link {
 /* There and back between ranks 0 and 1; the others have nothing to do. */
 static enum err bounce(struct link *k, int64_t bytes)
 {
-    int me = comm_rank(k->w);
+    int me = comm_rank(k->rank.world);
     struct comm_req out = {0}, in = {0};
     struct comm_device_msg m = {.peer = 1 - me, .tag = 1, .bytes = bytes};
     if (me > 1)
@@ -33,11 +32,11 @@ static enum err bounce(struct link *k, int64_t bytes)
     for (int turn = 0; turn < 2; turn++) {
         if (me == turn) {
             m.p = k->from;
-            TRY(comm_device_send_start(k->w, &m, &out));
+            TRY(comm_device_send_start(k->rank.world, &m, &out));
             TRY(comm_finish(&out));
         } else {
             m.p = k->to;
-            TRY(comm_device_recv_start(k->w, &m, &in));
+            TRY(comm_device_recv_start(k->rank.world, &m, &in));
             TRY(comm_finish(&in));
         }
     }
@@ -49,8 +48,8 @@ static enum err exchange(struct link *k, int64_t part)
 {
     int64_t count[RANKS_MAX], at[RANKS_MAX];
     struct comm_to_all a = {.out = k->to, .in = k->from, .recv = {count, at}, .send = {count, at},
-                            .dt = k->dev->ct};
-    for (int i = 0; i < comm_size(k->w); i++) {
+                            .dt = k->rank.dev->ct};
+    for (int i = 0; i < comm_size(k->rank.world); i++) {
         count[i] = part;
         at[i] = i * part;
     }
@@ -60,12 +59,12 @@ static enum err exchange(struct link *k, int64_t part)
 /* bytes: of the whole buffer, of which a gather gives and a scatter takes a part. */
 static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
 {
-    int64_t size = dtype_size(k->dev->ct), n = bytes / size, part = n / comm_size(k->w);
+    enum dtype ct = k->rank.dev->ct;
+    int64_t n = bytes / dtype_size(ct), part = n / comm_size(k->rank.world);
     switch (l) {
-    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->from, n, k->dev->ct, COMM_SUM);
-    case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, k->dev->ct);
-    case LINK_REDUCE_SCATTER:
-        return comm_reduce_scatter(k->all, k->to, k->from, part, k->dev->ct);
+    case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->from, n, ct, COMM_SUM);
+    case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, ct);
+    case LINK_REDUCE_SCATTER: return comm_reduce_scatter(k->all, k->to, k->from, part, ct);
     case LINK_ALL_TO_ALL: return exchange(k, part);
     default: return bounce(k, bytes);
     }
@@ -73,12 +72,12 @@ static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
 
 static enum err batch(struct link *k, enum bench_link l, int64_t bytes, int n, double *out)
 {
-    TRY(k->dev->ops->sync(k->dev));
+    TRY(k->rank.dev->ops->sync(k->rank.dev));
     TRY(comm_barrier(k->all));
     double begin = log_now();
     for (int i = 0; i < n; i++)
         TRY(operate(k, l, bytes));
-    TRY(k->dev->ops->sync(k->dev));
+    TRY(k->rank.dev->ops->sync(k->rank.dev));
     TRY(comm_barrier(k->all));
     *out = (log_now() - begin) / n / (l == LINK_SEND ? 2 : 1);
     return ERR_OK;
@@ -93,15 +92,15 @@ static enum err point(struct link *k, enum bench_link l, int64_t bytes, double *
     TRY(batch(k, l, bytes, 1, &t[0]));
     n = num_min(OPS_MAX, 1 + (int64_t)(bench_budget(k->b) / BATCHES / (t[0] + 1e-9)));
     double agreed = (double)n, *shared;
-    TRY(k->dev->ops->alloc(k->dev, (int64_t)sizeof agreed, "a count", (void **)&shared));
-    enum err err = dev_h2d(k->dev, shared, &agreed, (int64_t)sizeof agreed);
+    TRY(k->rank.dev->ops->alloc(k->rank.dev, (int64_t)sizeof agreed, "a count", (void **)&shared));
+    enum err err = dev_h2d(k->rank.dev, shared, &agreed, (int64_t)sizeof agreed);
     if (err == ERR_OK)
         err = comm_broadcast(k->all, 0, shared, (int64_t)sizeof agreed);
     if (err == ERR_OK)
-        err = dev_d2h(k->dev, &agreed, shared, (int64_t)sizeof agreed);
+        err = dev_d2h(k->rank.dev, &agreed, shared, (int64_t)sizeof agreed);
     if (err == ERR_OK)
-        err = k->dev->ops->sync(k->dev);
-    k->dev->ops->free(k->dev, shared);
+        err = k->rank.dev->ops->sync(k->rank.dev);
+    k->rank.dev->ops->free(k->rank.dev, shared);
     TRY(err);
     for (int i = 0; i < BATCHES; i++)
         TRY(batch(k, l, bytes, (int)agreed, &t[i]));
@@ -118,7 +117,7 @@ static enum err measure(struct link *k)
         for (int64_t bytes = LEAST; bytes <= largest && i < BENCH_POINTS; bytes *= 4, i++) {
             double seconds;
             TRY(point(k, (enum bench_link)l, bytes, &seconds));
-            if (comm_rank(k->w) != 0)
+            if (comm_rank(k->rank.world) != 0)
                 continue;
             b->curve[l][i] = (struct bench_point){bytes, seconds};
             b->points[l] = i + 1;
@@ -129,48 +128,46 @@ static enum err measure(struct link *k)
 
 static enum err open_link(struct link *k)
 {
-    int ranks[RANKS_MAX], n = comm_size(k->w);
+    int ranks[RANKS_MAX], n = comm_size(k->rank.world);
     const struct comm_channel ways[] = {{0, 1, 0}, {1, 0, 0}};
     struct comm_group_args a = {.ranks = ranks, .n = n, .mem = COMM_DEVICE};
     if (n > RANKS_MAX)
         FAIL(ERR_CONFIG, "bench: %d ranks; at most %d are measured", n, RANKS_MAX);
     for (int i = 0; i < n; i++)
         ranks[i] = i;
-    TRY(dev_open(&(struct dev_args){.kind = options_device(k->b->o), .ct = k->b->types.ct,
-                                    .threads = options_threads(k->b->o, n),
-                                    .cache = k->b->o->env.cache,
-                                    .index = comm_local_rank(k->w)}, &k->dev));
-    TRY(comm_attach(k->w, k->dev, !k->b->o->env.no_copies));
-    TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->to));
-    TRY(comm_window_take(k->w, LARGEST, "a buffer", (void **)&k->window));
+    TRY(rank_open_device(&k->rank, k->b->o, &(struct dev_args){.kind = options_device(k->b->o),
+                                                               .ct = k->b->types.ct}));
+    struct dev *dev = k->rank.dev;
+    TRY(dev->ops->alloc(dev, LARGEST, "a buffer", (void **)&k->to));
+    TRY(comm_window_take(k->rank.world, LARGEST, "a buffer", (void **)&k->window));
     k->from = k->window;
     if (!k->window)
-        TRY(k->dev->ops->alloc(k->dev, LARGEST, "a buffer", (void **)&k->from));
+        TRY(dev->ops->alloc(dev, LARGEST, "a buffer", (void **)&k->from));
     a.window = k->window;
     a.window_bytes = LARGEST;
     a.also_nccl = true;
     a.max_bytes = LARGEST;
-    TRY(comm_group_open(k->w, &a, &k->all));
-    return comm_channels_open(k->w, ways, comm_rank(k->w) < 2 ? 2 : 0);
+    TRY(comm_group_open(k->rank.world, &a, &k->all));
+    return comm_channels_open(k->rank.world, ways, comm_rank(k->rank.world) < 2 ? 2 : 0);
+}
+
+static void release(void *arg)
+{
+    struct link *k = arg;
+    struct dev *dev = k->rank.dev;
+    if (k->all)
+        comm_group_close(k->all);
+    if (k->to)
+        dev->ops->free(dev, k->to);
+    if (k->from && !k->window)
+        dev->ops->free(dev, k->from);
 }
 
 enum err bench_links(struct bench *b, struct comm_world *w)
 {
-    struct link k = {.b = b, .w = w};
+    struct link k = {.b = b, .rank = {.world = w}};
     enum err err = open_link(&k);
     if (err == ERR_OK)
         err = measure(&k);
-    if (err != ERR_OK)
-        comm_abort(w, err); /* peers may still read what is freed below */
-    if (k.all)
-        comm_group_close(k.all);
-    if (k.to)
-        k.dev->ops->free(k.dev, k.to);
-    if (k.from && !k.window)
-        k.dev->ops->free(k.dev, k.from);
-    enum err last = comm_detach(w);
-    if (err == ERR_OK)
-        err = last;
-    dev_close(k.dev);
-    return err;
+    return rank_close(&k.rank, err, release, &k);
 }

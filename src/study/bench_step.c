@@ -10,17 +10,14 @@
 #include "study/bench.h"
 
 #include "base/mem.h"
-#include "comm/comm.h"
-#include "exec/exec.h"
 #include "check/check.h"
-#include "setup/setup.h"
+#include "train/rank.h"
 
 struct step {
     struct bench *b;
     const struct setup *s;
-    struct dev *dev;            /* owned */
+    struct rank rank;           /* owned */
     struct calls_list list;
-    struct exec *x;             /* owned */
     int32_t *input;             /* owned; host: zeros, the targets, too */
 };
 
@@ -30,17 +27,10 @@ static void on_step(void *arg, struct optim_step *out)
     *out = (struct optim_step){.step = 1, .lr = 1, .tokens = t->s->share * t->s->model.seq};
 }
 
-static enum err open_step(struct step *t, struct comm_world *world)
+static enum err open_step(struct step *t)
 {
-    struct exec_args a;
-    TRY(dev_open(&(struct dev_args){.kind = DEV_NULL, .ct = t->s->types.ct, .threads = 1},
-                 &t->dev));
-    t->dev->types = t->s->types;
-    calls_record(&t->list, t->dev, t->s->model.vocab);
-    setup_exec_args(t->s, 0, &a);
-    a.dev = t->dev;
-    a.world = world;
-    TRY(exec_open(&a, &t->x));
+    TRY(rank_open(&t->rank, &(struct rank_args){.null = true}));
+    calls_record(&t->list, t->rank.dev, t->s->model.vocab); /* opening is no part of a step */
     int64_t numbers = t->s->share * t->s->model.seq * num_max(1, model_floats(&t->s->model));
     return mem_new(numbers, sizeof *t->input, "the step's input", &t->input);
 }
@@ -50,9 +40,8 @@ static enum err run_step(struct step *t)
     struct exec_hooks hooks = {.step = on_step, .arg = t};
     struct exec_batch batch = {.input = t->input, .targets = t->input, .samples = t->s->share,
                                .t = t->s->model.seq, .step = 1};
-    exec_zero_grads(t->x);
-    calls_reset(&t->list); /* opening is no part of a step */
-    return exec_run(t->x, &t->s->sched, &batch, &hooks);
+    exec_zero_grads(t->rank.x);
+    return exec_run(t->rank.x, &t->s->sched, &batch, &hooks);
 }
 
 static enum err keep_calls(struct step *t)
@@ -66,19 +55,23 @@ static enum err keep_calls(struct step *t)
     return ERR_OK;
 }
 
+static void release(void *arg)
+{
+    struct step *t = arg;
+    calls_free(&t->list, t->rank.dev);
+    mem_free(t->input);
+}
+
 static enum err body(void *arg, struct comm_world *world)
 {
     struct step *t = arg;
-    enum err err = open_step(t, world);
+    t->rank = rank_at(t->s, world);
+    enum err err = open_step(t);
     if (err == ERR_OK)
         err = run_step(t);
     if (err == ERR_OK)
         err = keep_calls(t);
-    exec_close(t->x);
-    calls_free(&t->list, t->dev);
-    dev_close(t->dev);
-    mem_free(t->input);
-    return err;
+    return rank_close(&t->rank, err, release, t);
 }
 
 enum err bench_step(struct bench *b)

@@ -29,10 +29,10 @@ enum { KEYS = 7, WORDS_MAX = 1024 };
 static enum err earliest(const struct train_rank *r, bool have, const double *key, int n,
                          int *first)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     double best = 0;
     for (int i = 0; i <= n; i++) {
-        double mine = i < n ? key[i] : comm_rank(r->world), least = have ? -mine : -DBL_MAX;
+        double mine = i < n ? key[i] : comm_rank(r->rank.world), least = have ? -mine : -DBL_MAX;
         if (world)
             TRY(comm_all_reduce(world, &least, 1, DT_F64, COMM_MAX));
         have = have && least == -mine;
@@ -46,9 +46,9 @@ static enum err earliest(const struct train_rank *r, bool have, const double *ke
 static enum err share(const struct train_rank *r, int first, const struct text *mine,
                       struct text *out)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     char words[WORDS_MAX] = "";
-    if (comm_rank(r->world) == first) {
+    if (comm_rank(r->rank.world) == first) {
         TRY(mine->err);
         snprintf(words, sizeof words, "%s", mine->s ? mine->s : "");
     }
@@ -61,8 +61,8 @@ static enum err share(const struct train_rank *r, int first, const struct text *
 /* "rank 3 (pp 1, tp 0, dp 1)" */
 static void add_rank(const struct train_rank *r, struct text *t)
 {
-    text_add(t, "rank %d (pp %d, tp %d, dp %d)", comm_rank(r->world), r->coord[AXIS_PP],
-             r->coord[AXIS_TP], r->coord[AXIS_DP]);
+    text_add(t, "rank %d (pp %d, tp %d, dp %d)", comm_rank(r->rank.world), r->rank.coord[AXIS_PP],
+             r->rank.coord[AXIS_TP], r->rank.coord[AXIS_DP]);
 }
 
 /* ---- weights ---- */
@@ -72,23 +72,23 @@ static enum err look_at_weights(const struct train_rank *r, bool *found, double 
                                 struct text *words)
 {
     *found = false;
-    if (r->dev->kind == DEV_NULL) /* it has none */
+    if (r->rank.dev->kind == DEV_NULL) /* it has none */
         return ERR_OK;
-    for (int i = 0; i < exec_stage_count(r->x); i++) {
+    for (int i = 0; i < exec_stage_count(r->rank.x); i++) {
         const struct param_store *s = r->store[i];
         for (int k = 0; k < s->n; k++) {
             const struct param *p = &s->param[k];
             struct probe_operand o = {.p = param_w(p), .rows = 1, .cols = p->count,
-                                      .type = r->dev->ct};
+                                      .type = r->rank.dev->ct};
             struct probe_element e;
-            bool finite, before = *found && key[0] <= exec_stage_id(r->x, i);
+            bool finite, before = *found && key[0] <= exec_stage_id(r->rank.x, i);
             if (before)
                 continue;
-            TRY(probe_look(r->dev, &o, &e, &finite));
+            TRY(probe_look(r->rank.dev, &o, &e, &finite));
             if (finite)
                 continue;
             *found = true;
-            key[0] = exec_stage_id(r->x, i);
+            key[0] = exec_stage_id(r->rank.x, i);
             key[1] = k;
             text_free(words);
             text_add(words, "%s is not finite: %g on ", p->spec.name, num_unsigned_nan(e.value));
@@ -126,37 +126,37 @@ struct search {
 static void on_begins(void *arg, struct sched_instr in)
 {
     struct search *s = arg;
-    comm_slow(s->r->world); /* its peers' GPUs may have found and be far ahead */
+    comm_slow(s->r->rank.world); /* its peers' GPUs may have found and be far ahead */
     if (s->probe.found)
         return;
     s->in = in;
     s->probe.calls = 0;
-    s->r->dev->part = -1;
+    s->r->rank.dev->part = -1;
 }
 
 static enum err run_again(struct search *s)
 {
     struct train_rank *r = s->r;
     struct exec_hooks hooks = {.begins = on_begins, .arg = s};
-    struct optim_step step = {.step = r->taken + 1,
-                              .tokens = r->counts_tokens ? r->s->share * r->job->train.targets : 0};
+    int64_t tokens = r->s->share * r->job->train.targets;
+    struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
     struct exec_batch b;
     if (r->bad_round >= 0)
         return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
     TRY(train_read(r, r->taken + 1));
     train_batch(r, r->taken + 1, &b);
-    exec_zero_grads(r->x);
-    TRY(exec_run(r->x, &r->s->sched, &b, &hooks));
-    return exec_own_sums(r->x, &step, s->sums);
+    exec_zero_grads(r->rank.x);
+    TRY(exec_run(r->rank.x, &r->s->sched, &b, &hooks));
+    return exec_own_sums(r->rank.x, &step, s->sums);
 }
 
 /* ---- its words ---- */
 
 static const struct stage *stage_of(const struct search *s)
 {
-    for (int i = 0; i < exec_stage_count(s->r->x); i++)
-        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->x, i) == s->in.stage)
-            return exec_stage_at(s->r->x, i);
+    for (int i = 0; i < exec_stage_count(s->r->rank.x); i++)
+        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->rank.x, i) == s->in.stage)
+            return exec_stage_at(s->r->rank.x, i);
     return NULL;
 }
 
@@ -193,7 +193,7 @@ static void add_param(const struct search *s, struct text *t)
     const struct train_rank *r = s->r;
     for (int i = 0; i < s->probe.operands; i++) {
         const struct probe_operand *o = &s->probe.operand[i];
-        for (int k = 0; k < exec_stage_count(r->x) && o->rows > 0; k++) {
+        for (int k = 0; k < exec_stage_count(r->rank.x) && o->rows > 0; k++) {
             const struct param_store *of = r->store[k];
             for (int n = 0; n < of->n; n++) {
                 const char *w = of->w + of->param[n].offset * of->ct;
@@ -251,8 +251,8 @@ static enum err explain_none(const struct search *s, struct text *out)
     double sums[SUMS_COUNT];
     bool finite = true;
     memcpy(sums, s->sums, sizeof sums);
-    if (exec_world_group(s->r->x))
-        TRY(comm_all_reduce(exec_world_group(s->r->x), sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    if (exec_world_group(s->r->rank.x))
+        TRY(comm_all_reduce(exec_world_group(s->r->rank.x), sums, SUMS_COUNT, DT_F64, COMM_SUM));
     for (int i = 0; i < SUMS_COUNT; i++)
         finite = finite && isfinite(sums[i]);
     text_add(out, finite ? "run once more, the same samples give finite numbers: what was seen "
@@ -290,7 +290,7 @@ static void say_search(const struct train_rank *r)
 {
     const struct plait_train *call = r->job->call;
     char words[128];
-    if (!r->is_logger || !call->on_search)
+    if (!r->rank.is_logger || !call->on_search)
         return;
     if (r->bad_round < 0)
         snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",
@@ -308,15 +308,16 @@ enum err train_locate(struct train_rank *r, struct text *out)
     enum err err = ERR_OK;
     say_search(r);
     TRY(goes_on());
-    TRY(probe_on(r->dev, &s.probe));
+    TRY(probe_on(r->rank.dev, &s.probe));
     s.probe.goes_on = goes_on;
-    if (exec_world_group(r->x)) /* taking host memory waits for the GPU, which may wait for peers */
-        err = comm_barrier(exec_world_group(r->x));
+    struct comm_group *world = exec_world_group(r->rank.x);
+    if (world) /* taking host memory waits for the GPU, which may wait for peers */
+        err = comm_barrier(world);
     if (err == ERR_OK)
         err = run_again(&s);
     if (err == ERR_OK)
-        err = r->dev->ops->sync(r->dev);
-    probe_off(r->dev, &s.probe);
+        err = r->rank.dev->ops->sync(r->rank.dev);
+    probe_off(r->rank.dev, &s.probe);
     return err == ERR_OK ? tell(&s, out) : err;
 }
 
@@ -326,8 +327,8 @@ enum err train_valid_lost(struct train_rank *r, int64_t round)
 {
     double key = (double)round, least = round < 0 ? -DBL_MAX : -key;
     int64_t rounds = train_valid_rounds(r);
-    if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), &least, 1, DT_F64, COMM_MAX));
+    if (exec_world_group(r->rank.x))
+        TRY(comm_all_reduce(exec_world_group(r->rank.x), &least, 1, DT_F64, COMM_MAX));
     r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
     FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
                         "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),

@@ -16,18 +16,19 @@
 
 enum err train_report_start(struct train_rank *r)
 {
+    const struct rank *k = &r->rank;
     struct text table = {0};
     double *all;
     enum err err = ERR_OK;
     int n = r->s->mesh.world;
     TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
     all[n] = train_asks(r);
-    all[comm_rank(r->world)] =
-        (double)(exec_bytes(r->x) + r->dev->workspace_bytes + comm_device_taken(r->world));
-    if (exec_world_group(r->x))
-        err = comm_all_reduce(exec_world_group(r->x), all, n + 1, DT_F64, COMM_SUM);
+    all[comm_rank(k->world)] =
+        (double)(exec_bytes(k->x) + k->dev->workspace_bytes + comm_device_taken(k->world));
+    if (exec_world_group(k->x))
+        err = comm_all_reduce(exec_world_group(k->x), all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;
-    if (err == ERR_OK && r->is_logger && r->job->call->on_start) {
+    if (err == ERR_OK && r->rank.is_logger && r->job->call->on_start) {
         setup_table(r->s, all, &table);
         if (r->origin[0])
             text_add(&table, "resume          %s\n", r->origin);
@@ -57,7 +58,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     p.tokens_per_s = (double)targets / r->took;
     p.seconds_left = r->seconds / (double)(step - r->resumed) *
                      (double)(o->train.steps - step);
-    if (!r->is_logger)
+    if (!r->rank.is_logger)
         return ERR_OK;
     train_log_step(r, &p);
     TRY(train_put_off(r, metrics_step(r, &p)));
@@ -93,7 +94,7 @@ enum err train_report_valid(struct train_rank *r)
 {
     bool bytes = strcmp(r->job->valid.tokenizer, "bytes") == 0; /* a token is a byte */
     double bits = bytes ? r->valid_loss / log(2.0) : NAN;
-    if (!r->is_logger)
+    if (!r->rank.is_logger)
         return ERR_OK;
     log_kept("valid at step %lld: loss %.4f", (long long)r->step, r->valid_loss);
     TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
@@ -107,17 +108,18 @@ enum err train_report_valid(struct train_rank *r)
 /* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
 static enum err report_room(struct train_rank *r, struct text *page)
 {
+    const struct rank *k = &r->rank;
     double *used;
     int64_t left, all;
-    if (r->all == 0)
+    if (k->all == 0)
         return ERR_OK;
-    TRY(r->dev->ops->mem_info(r->dev, &left, &all));
+    TRY(k->dev->ops->mem_info(k->dev, &left, &all));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    used[comm_rank(r->world)] =
-        (double)(r->left + r->dev->workspace_bytes - r->dev->graph_bytes - left);
+    used[comm_rank(k->world)] =
+        (double)(k->left + k->dev->workspace_bytes - k->dev->graph_bytes - left);
     enum err err = ERR_OK;
-    if (exec_world_group(r->x))
-        err = comm_all_reduce(exec_world_group(r->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
+    if (exec_world_group(k->x))
+        err = comm_all_reduce(exec_world_group(k->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK)
         room_table(r->s, used, page);
     mem_free(used);
@@ -139,8 +141,8 @@ void train_say_weights(const struct train_rank *r, struct text *page)
 static void summarize(const struct train_rank *r, struct text *page)
 {
     char t[32];
-    if (r->profile)
-        dev_profile_table(r->profile, page);
+    if (r->rank.profile)
+        dev_profile_table(r->rank.profile, page);
     if (r->s->decided[DECIDED_GRAPH].value)
         text_add(page, "%lld of %lld steps were replays of a recorded one\n",
                  (long long)r->replayed, (long long)(r->taken - r->resumed));
@@ -157,7 +159,7 @@ enum err train_report_end(struct train_rank *r)
 {
     struct text page = {0};
     enum err err = report_room(r, &page);
-    if (err == ERR_OK && r->is_logger && r->job->call->on_done) {
+    if (err == ERR_OK && r->rank.is_logger && r->job->call->on_done) {
         summarize(r, &page);
         err = page.err;
         fs_call_begin(OUTPUT);

@@ -21,17 +21,17 @@
 static int64_t held_bytes(const struct train_rank *r)
 {
     int64_t n = 0;
-    for (int i = 0; i < exec_stage_count(r->x); i++)
+    for (int i = 0; i < exec_stage_count(r->rank.x); i++)
         n += r->store[i]->elements + 2 * r->store[i]->elements / r->store[i]->shares;
-    return n * dtype_size(r->dev->at);
+    return n * dtype_size(r->rank.dev->at);
 }
 
 static enum err load_all(struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
-    const struct load from = {&r->s->model, &saved, r->job->threads};
+    const struct load from = {&r->s->model, &saved, r->rank.threads};
     double begin = log_now();
-    TRY(load_stores(&from, (const struct param_store *const *)r->store, exec_stage_count(r->x),
+    TRY(load_stores(&from, (const struct param_store *const *)r->store, exec_stage_count(r->rank.x),
                     true));
     r->loaded = held_bytes(r);
     r->load_s = log_now() - begin;
@@ -76,7 +76,7 @@ static void say_origin(struct train_rank *r, const char *dir, const struct state
 static enum err say_choices(struct train_rank *r, bool taken)
 {
     size_t n = strlen(r->origin);
-    TRY(choices_agree(exec_world_group(r->x), &taken));
+    TRY(choices_agree(exec_world_group(r->rank.x), &taken));
     if (!taken && r->s->o->train.deterministic)
         snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
                  "choices of GEMM and attention algorithms: last bits may differ");
@@ -95,7 +95,7 @@ struct view { int32_t code, there; uint64_t digest; };
 /* `bytes` of each rank, in their order. */
 static enum err gather(const struct train_rank *r, const void *mine, int64_t bytes, void *all)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     if (world)
         return comm_all_gather(world, all, mine, bytes / 4, DT_I32);
     memcpy(all, mine, (size_t)bytes);
@@ -128,7 +128,7 @@ static bool ends(const struct view *v)
 /* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
 static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
 {
-    int n = r->s->mesh.world, me = comm_rank(r->world);
+    int n = r->s->mesh.world, me = comm_rank(r->rank.world);
     *bad = -1;
     if (ends(&all[me]))
         return ERR_OK; /* its own error says more */
@@ -163,7 +163,7 @@ static void say_best(const struct train_rank *r, const struct state_index *x,
                      const struct options *was)
 {
     const struct options *o = r->s->o;
-    bool own = r->is_logger && folder_means_own(o);
+    bool own = r->rank.is_logger && folder_means_own(o);
     if (own && was->train.save_best && !o->train.save_best)
         log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
                            "checkpoint goes like any older one; add train.save_best=true to keep "
@@ -175,7 +175,7 @@ static void say_best(const struct train_rank *r, const struct state_index *x,
 static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
 {
     bool taken = false;
-    TRY(dev_choose(r->dev, x->head.notes, &taken));
+    TRY(dev_choose(r->rank.dev, x->head.notes, &taken));
     take_head(r, &x->head, was);
     say_origin(r, x->dir, &x->head, was);
     say_best(r, x, was);
@@ -233,7 +233,7 @@ static enum err check_newest(const struct train_rank *r, const struct state_foun
 /* The checkpoints of run.dir, as the first rank sees them. */
 static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     TRY(state_list(r->s->o->run.dir, found, n));
     int mine = *n;
     enum err err = check_newest(r, *found, *n);
@@ -264,7 +264,7 @@ static enum err try_newest(struct train_rank *r)
         if (err != ERR_OK)
             break;
         err = try_one(r, dir, found[i].step, &bad);
-        if (err == ERR_CHECKPOINT && bad == comm_rank(r->world))
+        if (err == ERR_CHECKPOINT && bad == comm_rank(r->rank.world))
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
         mem_free(dir);
@@ -281,9 +281,9 @@ static enum err try_newest(struct train_rank *r)
 /* The first rank chooses; whether the others have it is seen when they open it. */
 static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     const struct options *o = r->s->o;
-    if (!world || comm_rank(r->world) == 0)
+    if (!world || comm_rank(r->rank.world) == 0)
         TRY(folder_resumed(o, dir, step));
     if (world)
         TRY(comm_broadcast(world, 0, step, sizeof *step));

@@ -10,13 +10,10 @@
 #include "train/train.h"
 
 #include "base/log.h"
-#include "device/profile.h"
 #include "check/check.h"
-#include "train/handshake.h"
 #include "setup/host.h"
 #include "folder/init.h"
 #include "train/load.h"
-#include "setup/room.h"
 #include "train/stop.h"
 #include "train/world.h"
 
@@ -32,7 +29,7 @@ enum err train_read(struct train_rank *r, int64_t step)
 {
     const struct data_set *d = &r->job->train;
     int64_t share = r->s->share, at = train_place(r, step);
-    int64_t first = (step - 1) * r->s->o->train.batch + r->coord[AXIS_DP] * share;
+    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * share;
     for (int64_t i = 0; i < share; i++)
         TRY(data_sample(d, (uint64_t)r->s->o->train.seed, first + i,
                         r->inputs + (at + i) * d->inputs, r->targets + (at + i) * d->targets));
@@ -60,16 +57,7 @@ void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
     *b = (struct exec_batch){.input = r->inputs + at * d->inputs,
                              .targets = r->targets + at * d->targets,
                              .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
-                             .row0 = r->coord[AXIS_DP] * r->s->share * r->s->model.seq};
-}
-
-/* What this rank brings to the step under way. */
-static struct optim_step this_step(const struct train_rank *r)
-{
-    return (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
-                               .tokens = r->counts_tokens ? r->s->share * r->job->train.targets : 0,
-                               .stop = train_asks(r), .save = stop_saves() != r->heard,
-                               .saved = checkpoint_written(&r->ckpt)};
+                             .row0 = r->rank.coord[AXIS_DP] * r->s->share * r->s->model.seq};
 }
 
 static double *landing(const struct train_rank *r, int64_t step)
@@ -77,15 +65,21 @@ static double *landing(const struct train_rank *r, int64_t step)
     return r->landed + step % TRAIN_AHEAD * SUMS_COUNT;
 }
 
+/* What this rank brings to the step under way. */
 static void on_step(void *arg, struct optim_step *out)
 {
-    *out = this_step(arg);
+    const struct train_rank *r = arg;
+    int64_t tokens = r->s->share * r->job->train.targets;
+    *out = (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
+                               .tokens = r->rank.counts_tokens ? tokens : 0,
+                               .stop = train_asks(r), .save = stop_saves() != r->heard,
+                               .saved = checkpoint_written(&r->ckpt)};
 }
 
 /* Behind a step whose optimizer ran with it: its sums are on their way. */
 static enum err land(struct train_rank *r)
 {
-    TRY(exec_land(r->x, landing(r, r->step)));
+    TRY(exec_land(r->rank.x, landing(r, r->step)));
     r->queued = r->step;
     return ERR_OK;
 }
@@ -95,13 +89,13 @@ static enum err land(struct train_rank *r)
 /* What is queued from here on belongs to the steps behind this one. */
 static enum err timer_end(const struct train_rank *r, int64_t step)
 {
-    return r->dev->ops->timer_record(r->dev, r->timer + step % TRAIN_TIMERS);
+    return r->rank.dev->ops->timer_record(r->rank.dev, r->timer + step % TRAIN_TIMERS);
 }
 
 /* Waits until the device is through a step behind which an event was recorded. */
 static enum err wait_step(const struct train_rank *r, int64_t step)
 {
-    return r->dev->ops->event_synchronize(r->dev, (int)(step % TRAIN_AHEAD));
+    return r->rank.dev->ops->event_synchronize(r->rank.dev, (int)(step % TRAIN_AHEAD));
 }
 
 /* How long a step took that the device is through: from the end of the one before, or from where it
@@ -109,8 +103,8 @@ static enum err wait_step(const struct train_rank *r, int64_t step)
 static enum err time_step(struct train_rank *r, int64_t step)
 {
     double begin, end;
-    TRY(r->dev->ops->timer_read(r->dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
-    TRY(r->dev->ops->timer_read(r->dev, r->timer + step % TRAIN_TIMERS, &end));
+    TRY(r->rank.dev->ops->timer_read(r->rank.dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
+    TRY(r->rank.dev->ops->timer_read(r->rank.dev, r->timer + step % TRAIN_TIMERS, &end));
     r->took = end - begin;
     return ERR_OK;
 }
@@ -165,11 +159,11 @@ static enum err validate(struct train_rank *r)
  * rank knows by the lines of metrics. */
 static enum err validate_resumed(struct train_rank *r)
 {
-    double made = r->is_logger && r->job->folder->validated;
+    double made = r->rank.is_logger && r->job->folder->validated;
     if (r->resumed == 0 || !is_validated(r))
         return ERR_OK;
-    if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), &made, 1, DT_F64, COMM_MAX));
+    if (exec_world_group(r->rank.x))
+        TRY(comm_all_reduce(exec_world_group(r->rank.x), &made, 1, DT_F64, COMM_MAX));
     if (made == 0)
         return validate(r);
     r->validated = r->step;
@@ -180,9 +174,9 @@ static enum err validate_resumed(struct train_rank *r)
 
 static enum err open_results(struct train_rank *r)
 {
-    r->store = exec_stores(r->x);
-    r->records = r->s->decided[DECIDED_GRAPH].value && r->dev->ops->graph_begin;
-    return r->dev->ops->host_alloc(r->dev,
+    r->store = exec_stores(r->rank.x);
+    r->records = r->s->decided[DECIDED_GRAPH].value && r->rank.dev->ops->graph_begin;
+    return r->rank.dev->ops->host_alloc(r->rank.dev,
                                    (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
                                    "results of steps", (void **)&r->landed);
 }
@@ -190,11 +184,11 @@ static enum err open_results(struct train_rank *r)
 static enum err open_trace(struct train_rank *r)
 {
     const struct trace_head head = {
-        .rank = (uint32_t)comm_rank(r->world), .world = (uint32_t)comm_size(r->world),
-        .pp = (uint32_t)r->coord[AXIS_PP], .tp = (uint32_t)r->coord[AXIS_TP],
-        .dp = (uint32_t)r->coord[AXIS_DP], .hash = r->s->report.hash,
+        .rank = (uint32_t)comm_rank(r->rank.world), .world = (uint32_t)comm_size(r->rank.world),
+        .pp = (uint32_t)r->rank.coord[AXIS_PP], .tp = (uint32_t)r->rank.coord[AXIS_TP],
+        .dp = (uint32_t)r->rank.coord[AXIS_DP], .hash = r->s->report.hash,
     };
-    return trace_open(r->world, r->x, &head, r->s->o->run.dir, &r->trace);
+    return trace_open(r->rank.world, r->rank.x, &head, r->s->o->run.dir, &r->trace);
 }
 
 /* With samples of zeros. */
@@ -202,13 +196,13 @@ static enum err rehearse(struct train_rank *r)
 {
     struct exec_batch b = {.input = r->inputs, .targets = r->targets, .samples = r->s->share,
                            .t = r->s->model.seq};
-    return r->dev->async ? exec_rehearse(r->x, &b) : ERR_OK;
+    return r->rank.dev->async ? exec_rehearse(r->rank.x, &b) : ERR_OK;
 }
 
 /* The folder of a job of processes, taken by the one that reports; others wait in the handshake. */
 static enum err take_folder(const struct train_rank *r)
 {
-    bool own = comm_kind(r->world) == COMM_MPI && r->is_logger;
+    bool own = comm_kind(r->rank.world) == COMM_MPI && r->rank.is_logger;
     return own ? folder_take(r->job->folder, r->s->o, &r->s->model) : ERR_OK;
 }
 
@@ -222,45 +216,25 @@ static enum err begin_with(struct train_rank *r)
         FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the start "
                              "are gone, and model.init was not read for them; start again",
              o->run.dir);
-    const struct load from = {&r->s->model, r->job->init, r->job->threads};
-    return folder_others(load_weights(&from, r->x), r->job->init->state.dir);
+    const struct load from = {&r->s->model, r->job->init, r->rank.threads};
+    return folder_others(load_weights(&from, r->rank.x), r->job->init->state.dir);
 }
 
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
-    struct dev_args dev;
-    struct exec_args a;
-    mesh_coord(&s->mesh, comm_rank(r->world), r->coord);
-    r->counts_tokens =
-        r->coord[AXIS_PP] == s->sched.place[s->sched.stages - 1] && r->coord[AXIS_TP] == 0;
-    r->is_logger = r->counts_tokens && r->coord[AXIS_DP] == 0;
+    struct rank_args a = {.read = {.train = r->job->train.hash, .valid = r->job->valid.hash,
+                                   .weights = r->job->init ? weights_digest(r->job->init) : 0},
+                          .trace = s->o->train.trace, .profile = s->o->train.profile};
     TRY(take_folder(r));
-    struct handshake start = {.train = r->job->train.hash, .valid = r->job->valid.hash,
-                              .weights = r->job->init ? weights_digest(r->job->init) : 0};
-    TRY(handshake(s, &start, r->world));
-    double opened = log_now();
-    setup_dev_args(s, options_device(s->o), &dev);
-    dev.threads = r->job->threads;
-    dev.index = comm_local_rank(r->world);
-    TRY(dev_open(&dev, &r->dev));
-    TRY(r->dev->ops->mem_info(r->dev, &r->left, &r->all));
-    TRY(room_check(s, comm_rank(r->world), r->left - r->dev->graph_bytes, r->all));
-    if (s->o->train.profile && r->is_logger)
-        TRY(dev_profile_open(r->dev, opened, &r->profile));
-    setup_exec_args(s, r->coord[AXIS_PP], &a);
-    a.dev = r->dev;
-    a.world = r->world;
-    TRY(comm_attach(r->world, r->dev, !s->o->env.no_copies));
-    a.trace = s->o->train.trace;
-    TRY(exec_open(&a, &r->x));
-    TRY(exec_init(r->x, (uint64_t)s->o->train.seed, r->job->threads));
+    TRY(rank_open(&r->rank, &a));
+    TRY(exec_init(r->rank.x, (uint64_t)s->o->train.seed, r->rank.threads));
     TRY(open_results(r));
     TRY(train_resume(r));
     TRY(begin_with(r));
-    TRY(exec_weights_keep(r->x));
+    TRY(exec_weights_keep(r->rank.x));
     TRY(train_save_open(r));
-    TRY(r->dev->ops->timer_alloc(r->dev, TRAIN_TIMERS, &r->timer));
+    TRY(r->rank.dev->ops->timer_alloc(r->rank.dev, TRAIN_TIMERS, &r->timer));
     int64_t read = TRAIN_READ * s->share;
     TRY(mem_new(read * r->job->train.inputs, sizeof *r->inputs, "the steps' inputs", &r->inputs));
     TRY(mem_new(read * r->job->train.targets, sizeof *r->targets, "the steps' targets",
@@ -287,9 +261,9 @@ static enum err begin_folder(struct train_rank *r)
 /* Once every rank is ready to run. */
 static enum err open_files(struct train_rank *r)
 {
-    if (r->is_logger)
+    if (r->rank.is_logger)
         TRY(begin_folder(r));
-    if (r->is_logger && r->s->o->run.save)
+    if (r->rank.is_logger && r->s->o->run.save)
         TRY(save_begin(r->s, &r->weights));
     return r->s->o->train.trace ? open_trace(r) : ERR_OK;
 }
@@ -298,7 +272,7 @@ static enum err open_files(struct train_rank *r)
  * it. */
 static bool runs_ahead(const struct train_rank *r)
 {
-    return r->dev->async && !r->s->o->train.profile;
+    return r->rank.dev->async && !r->s->o->train.profile;
 }
 
 /* Writes the events of steps up to `last`. */
@@ -307,7 +281,7 @@ static enum err trace_steps(struct train_rank *r, int64_t last)
     while (r->s->o->train.trace && !r->trace_broken && r->traced < last) {
         r->traced++;
         TRY(wait_step(r, r->traced));
-        enum err err = trace_step(&r->trace, r->x, r->traced, (int)(r->step - r->traced));
+        enum err err = trace_step(&r->trace, r->rank.x, r->traced, (int)(r->step - r->traced));
         r->trace_broken = err == ERR_STORAGE;
         TRY(train_put_off(r, err));
     }
@@ -320,8 +294,8 @@ static enum err record_step(struct train_rank *r, const struct exec_batch *b,
                             const struct exec_hooks *hooks)
 {
     TRY(take_results(r, r->step - 1));
-    exec_zero_grads(r->x);
-    enum err err = exec_record(r->x, b, hooks, &r->records);
+    exec_zero_grads(r->rank.x);
+    enum err err = exec_record(r->rank.x, b, hooks, &r->records);
     if (err == ERR_OK && !r->records && r->s->o->train.graph == OPTIONS_GRAPH_ON)
         FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use auto "
                            "or off", (long long)r->step);
@@ -333,13 +307,13 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
 {
     if (r->records && r->step == r->resumed + OPTIONS_RECORDED)
         TRY(record_step(r, b, hooks));
-    if (exec_recorded(r->x)) {
+    if (exec_recorded(r->rank.x)) {
         r->replayed++;
-        return exec_replay(r->x, b, hooks, r->slowest);
+        return exec_replay(r->rank.x, b, hooks, r->slowest);
     }
-    exec_zero_grads(r->x);
-    TRY(exec_run(r->x, &r->s->sched, b, hooks));
-    return exec_count_check(r->x);
+    exec_zero_grads(r->rank.x);
+    TRY(exec_run(r->rank.x, &r->s->sched, b, hooks));
+    return exec_count_check(r->rank.x);
 }
 
 /* One more step; r->stop: it is the last. Behind a step that others do not follow at once, all that
@@ -351,28 +325,28 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     train_batch(r, r->step, &b);
     TRY(run_step(r, &b, hooks));
     if (r->step == r->resumed + WARM_STEPS)
-        comm_warmup_end(r->world);
+        comm_warmup_end(r->rank.world);
     TRY(land(r));
     TRY(timer_end(r, r->step));
-    TRY(r->dev->ops->event_record(r->dev, (int)(r->step % TRAIN_AHEAD)));
+    TRY(r->rank.dev->ops->event_record(r->rank.dev, (int)(r->step % TRAIN_AHEAD)));
     if (runs_ahead(r))
         TRY(train_save_ahead(r));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
-    return trace_steps(r, still || !r->dev->async ? r->step : r->step - 1);
+    return trace_steps(r, still || !r->rank.dev->async ? r->step : r->step - 1);
 }
 
 static enum err run_steps(struct train_rank *r)
 {
-    bool told = r->is_logger && r->job->call->on_microbatch;
+    bool told = r->rank.is_logger && r->job->call->on_microbatch;
     struct exec_hooks hooks = {.step = on_step,
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
     TRY(validate_resumed(r));
     TRY(train_save_validated(r));
-    dev_profile_begin(r->profile, comm_spent(r->world));
+    dev_profile_begin(r->rank.profile, comm_spent(r->rank.world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
             TRY(timer_end(r, r->taken));
@@ -381,7 +355,7 @@ static enum err run_steps(struct train_rank *r)
             TRY(validate(r));
         TRY(train_save_step(r));
     }
-    dev_profile_end(r->profile, comm_spent(r->world));
+    dev_profile_end(r->rank.profile, comm_spent(r->rank.world));
     return ERR_OK;
 }
 
@@ -395,32 +369,30 @@ static enum err run_rank(struct train_rank *r)
     return train_end(r, run_steps(r));
 }
 
+/* What lies on the device, and the threads that read it. */
+static void release(void *arg)
+{
+    struct train_rank *r = arg;
+    sched_free(&r->last_round);
+    checkpoint_close(&r->ckpt);
+    choices_close(&r->choices);
+    if (r->landed)
+        r->rank.dev->ops->host_free(r->rank.dev, r->landed);
+}
+
 static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct train_job *job = arg;
-    struct train_rank r = {.job = job, .s = job->setup, .world = world, .metrics = -1,
-                           .heard = job->saves,
-                           .trace = {.fd = -1}, .valid_loss = NAN, .bad_round = -1};
+    struct train_rank r = {.rank = rank_at(job->setup, world), .job = job, .s = job->setup,
+                           .metrics = -1, .heard = job->saves, .trace = {.fd = -1},
+                           .valid_loss = NAN, .bad_round = -1};
     struct err_kept end; /* what follows may fail for the same reason, or another */
     log_keep_set(job->log);
-    err_keep(&end, run_rank(&r));
-    if (end.code != ERR_OK)
-        comm_abort(world, end.code); /* peers may still read what is freed below */
-    sched_free(&r.last_round);
-    checkpoint_close(&r.ckpt);
-    choices_close(&r.choices);
-    exec_close(r.x);
-    if (r.landed)
-        r.dev->ops->host_free(r.dev, r.landed);
-    enum err last = comm_detach(world);
+    err_keep(&end, rank_close(&r.rank, run_rank(&r), release, &r));
+    enum err last = train_close_files(&r);
     if (end.code == ERR_OK)
         err_keep(&end, last);
-    dev_profile_close(r.profile);
-    dev_close(r.dev);
-    last = train_close_files(&r);
-    if (end.code == ERR_OK)
-        err_keep(&end, last);
-    if (r.is_logger)
+    if (r.rank.is_logger)
         job->folder->done = r.taken;
     if (comm_kind(world) == COMM_MPI) { /* the process may end with the job, by a rank that fails */
         train_record_rank(&r, &end);
@@ -463,7 +435,6 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
         TRY(init_open(o, &s->model, s->tokenizer, init));
         job->init = init;
     }
-    job->threads = options_threads(o, s->mesh.world);
     TRY(world_run("plait train", o, s->mesh.world, rank_body, job));
     return train_outcome_of(&outcome);
 }

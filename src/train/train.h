@@ -13,6 +13,7 @@
 #include "plait.h"
 #include "train/checkpoint.h"
 #include "train/choices.h"
+#include "train/rank.h"
 #include "folder/folder.h"
 #include "setup/setup.h"
 #include "folder/trace.h"
@@ -34,7 +35,6 @@ struct train_job {
     struct weights *init;         /* borrowed: what the run begins with; NULL: drawn weights, or
                                      those of a checkpoint */
     const char *notes;            /* warnings of the checks, shown behind the start-up table */
-    int threads;                  /* of one rank */
     struct folder *folder;        /* borrowed; the reporting rank's */
     double began;                 /* log_now at the run's start */
     int saves;                    /* requests to save that came before it */
@@ -59,16 +59,10 @@ struct metrics_late {
 };
 
 struct train_rank {
+    struct rank rank;           /* owned */
     const struct train_job *job;
     const struct setup *s;
-    struct comm_world *world;
-    struct dev *dev;
-    struct dev_profile *profile; /* owned; NULL: none */
-    struct exec *x;
-    int coord[AXIS_COUNT];
-    bool counts_tokens; /* last stage (of two replicas, the first's), first tensor rank */
-    bool is_logger;     /* calls back and writes files: counts_tokens, and first data rank */
-    int metrics;  /* file descriptor on the reporting rank, else -1 */
+    int metrics;                /* file descriptor on the reporting rank, else -1 */
     struct trace_log trace; /* fd -1: no trace */
     struct metrics_late late; /* n > 0: metrics are written no further, whole up to there */
     bool trace_broken; /* the same of the trace */
@@ -102,7 +96,6 @@ struct train_rank {
                                    last stage that have begun; the reporting rank's */
     double took, seconds;       /* the last step; since the first step began */
     double slowest;             /* step so far */
-    int64_t left, all;          /* bytes of the device that were free at its opening, and has */
     double valid_loss;          /* of the last validation; NaN before */
     int64_t valid_tokens;       /* that it is the mean over */
     int64_t validated;          /* the last step behind which one was made */

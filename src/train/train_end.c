@@ -19,7 +19,7 @@
 static bool out_of_time(const struct train_rank *r)
 {
     double limit = r->s->o->train.time_limit;
-    return limit > 0 && r->is_logger && log_now() - r->job->began > limit;
+    return limit > 0 && r->rank.is_logger && log_now() - r->job->began > limit;
 }
 
 bool train_asks(const struct train_rank *r)
@@ -33,7 +33,7 @@ static void deal_with(struct train_rank *r, const struct err_kept *first, bool s
 {
     if (says)
         stop_pending(first->text);
-    comm_files_behind(r->world, first);
+    comm_files_behind(r->rank.world, first);
 }
 
 enum err train_put_off(struct train_rank *r, enum err err)
@@ -91,7 +91,7 @@ static enum err note_stop(struct train_rank *r)
     if (!r->stop || !work_left(r))
         return ERR_OK;
     atomic_store(&r->job->outcome->stopped, true);
-    if (!r->is_logger)
+    if (!r->rank.is_logger)
         return ERR_OK;
     say_stop(r, &page);
     train_say_weights(r, &page);
@@ -180,15 +180,15 @@ static enum err without_weights(const struct train_rank *r, const struct end *e)
  * Collective over the world. */
 static enum err find_first(struct train_rank *r, struct end *e, bool late)
 {
-    int n = r->s->mesh.world, me = comm_rank(r->world);
+    int n = r->s->mesh.world, me = comm_rank(r->rank.world);
     double place = r->lost.code != ERR_OK ? n - me : 0;
-    if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), &place, 1, DT_F64, COMM_MAX));
+    if (exec_world_group(r->rank.x))
+        TRY(comm_all_reduce(exec_world_group(r->rank.x), &place, 1, DT_F64, COMM_MAX));
     e->reporter = place > 0 ? n - (int)place : -1;
     if (e->reporter < 0)
         return ERR_OK;
     struct err_kept told = r->lost;
-    TRY(save_tell(r->world, e->reporter, &told, (int64_t)sizeof told));
+    TRY(save_tell(r->rank.world, e->reporter, &told, (int64_t)sizeof told));
     if (me != e->reporter)
         err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->reporter,
                                 err_bare(told.text)));
@@ -212,14 +212,15 @@ static enum err keep_lost(struct train_rank *r, struct end *e)
                            "%s; lower optim.lr or %s, or look at the data of that %s", said.text,
                            way, r->bad_round < 0 ? "step" : "batch");
     err_keep(&e->first, err);
-    err = r->dev->ops->sync(r->dev); /* a step that was queued behind it changes nothing */
+    struct dev *dev = r->rank.dev;
+    err = dev->ops->sync(dev); /* a step that was queued behind it changes nothing */
     return err == ERR_OK ? err : both(&e->first, err, "then", true);
 }
 
 /* One rank says how the run ends; the others end well. */
 static bool is_reporter(const struct train_rank *r, const struct end *e)
 {
-    return e->reporter < 0 ? r->is_logger : e->reporter == comm_rank(r->world);
+    return e->reporter < 0 ? r->rank.is_logger : e->reporter == comm_rank(r->rank.world);
 }
 
 /* Weights that are not finite: the cause of a step that is not, or, left by the last update, seen
@@ -259,7 +260,7 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     if (saves(r))
         TRY(train_save_last(r, !e->diverged));
     if (saves(r) && !e->diverged)
-        TRY(save_weights(r->s, r->x, r->world,
+        TRY(save_weights(r->s, r->rank.x, r->rank.world,
                          &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
     return e->reporter < 0 ? find_first(r, e, true) : ERR_OK;
@@ -285,8 +286,9 @@ static bool say_where(struct train_rank *r, struct err_kept *first)
 {
     struct text where = {0};
     enum err err = train_locate(r, &where);
-    if (err == ERR_OK && exec_world_group(r->x))
-        err = comm_barrier(exec_world_group(r->x)); /* a rank that ends ends what its peers do */
+    struct comm_group *world = exec_world_group(r->rank.x);
+    if (err == ERR_OK && world)
+        err = comm_barrier(world); /* a rank that ends ends what its peers do */
     bool done = err == ERR_OK;
     if (done)
         err = err_set(first->code, __FILE__, __LINE__, "%s; %s", first->text, where.s);

@@ -100,7 +100,7 @@ void train_record_facts(const struct train_rank *r, struct text *t)
              (long long)o->parallel.pp, (long long)o->parallel.dp);
     add_word(t, "layout", layout);
     add_word(t, "schedule", r->s->sched.name);
-    add_word(t, "transport", comm_kind(r->world) == COMM_MPI ? "mpi" : "thread");
+    add_word(t, "transport", comm_kind(r->rank.world) == COMM_MPI ? "mpi" : "thread");
     text_add(t, "\"steps\": %lld,\n", (long long)o->train.steps);
     add_hash(t, "data_hash", r->job->train.hash);
     add_hash(t, "valid_hash", r->job->valid.hash);
@@ -145,6 +145,6 @@ void train_record_rank(const struct train_rank *r, const struct err_kept *end)
         code = err_again(&r->told);
     if (code == ERR_OK)
         code = train_outcome_of(r->job->outcome);
-    if (r->is_logger)
+    if (r->rank.is_logger)
         train_record_end(r->job, code);
 }

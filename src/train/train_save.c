@@ -15,7 +15,7 @@
 static enum err name_run(struct train_rank *r)
 {
     char host[65] = "", words[128];
-    struct comm_group *all = exec_world_group(r->x);
+    struct comm_group *all = exec_world_group(r->rank.x);
     if (r->run[0])
         return ERR_OK;
     (void)gethostname(host, sizeof host - 1);
@@ -27,18 +27,16 @@ static enum err name_run(struct train_rank *r)
 enum err train_save_open(struct train_rank *r)
 {
     const struct setup *s = r->s;
-    int coord[AXIS_COUNT] = {0};
+    const struct rank *k = &r->rank;
     TRY(name_run(r));
     if (!options_checkpoints(s->o))
         return ERR_OK;
-    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
-    struct checkpoint_args a = {.setup = s, .world = r->world, .all = exec_world_group(r->x),
-                                .writer = mesh_rank(&s->mesh, coord),
-                                .pp = r->coord[AXIS_PP],
-                                .replica = r->coord[AXIS_DP],
+    struct checkpoint_args a = {.setup = s, .world = k->world, .all = exec_world_group(k->x),
+                                .writer = k->logger, .pp = k->coord[AXIS_PP],
+                                .replica = k->coord[AXIS_DP],
                                 .replicas = (int)s->o->parallel.dp, .store = r->store,
-                                .stores = exec_stage_count(r->x), .run = r->run};
-    a.lock = comm_kind(r->world) == COMM_THREAD || r->is_logger ? &r->job->folder->lock : NULL;
+                                .stores = exec_stage_count(k->x), .run = r->run};
+    a.lock = comm_kind(k->world) == COMM_THREAD || k->is_logger ? &r->job->folder->lock : NULL;
     TRY(checkpoint_open(&r->ckpt, &a));
     r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
     return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
@@ -66,7 +64,7 @@ static void fill_head(const struct train_rank *r, struct state_head *h)
 {
     const struct options *o = r->s->o;
     *h = (struct state_head){.step = r->taken,
-                             .type = checkpoint_type(r->dev->at),
+                             .type = checkpoint_type(r->rank.dev->at),
                              .model = r->s->model,
                              .seed = (uint64_t)o->train.seed,
                              .data_hash = r->job->train.hash,
@@ -88,7 +86,7 @@ static enum err begin(struct train_rank *r)
 {
     struct state_head head;
     if (options_device(r->s->o) == DEV_CUDA) /* the others measure nothing */
-        TRY(choices_gather(&r->choices, r->dev, exec_world_group(r->x)));
+        TRY(choices_gather(&r->choices, r->rank.dev, exec_world_group(r->rank.x)));
     fill_head(r, &head);
     head.notes = choices_text(&r->choices);
     return checkpoint_begin(&r->ckpt, &head);
@@ -110,10 +108,10 @@ static void hear(struct train_rank *r)
     r->save = false;
     if (r->ckpt.s && r->ckpt.refused > 0)
         return; /* the run ends with why */
-    if (r->is_logger && r->ckpt.s)
+    if (r->rank.is_logger && r->ckpt.s)
         log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
                  (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
-    else if (r->is_logger)
+    else if (r->rank.is_logger)
         log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
                            "%s", (long long)r->taken,
                  o->run.save ? "train.save_keep is 0" : "run.save is false",

@@ -30,7 +30,7 @@ int64_t train_valid_rounds(const struct train_rank *r)
 /* This rank's first sample of a round, and how many it has. */
 static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *first)
 {
-    *first = round * r->s->o->train.batch + r->coord[AXIS_DP] * r->s->share;
+    *first = round * r->s->o->train.batch + r->rank.coord[AXIS_DP] * r->s->share;
     return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
 }
 
@@ -48,7 +48,7 @@ static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 static enum err rehearse(struct train_rank *r, int64_t n)
 {
     struct exec_batch b = batch_of(r, n);
-    return r->dev->async ? exec_rehearse_forward(r->x, &b) : ERR_OK;
+    return r->rank.dev->async ? exec_rehearse_forward(r->rank.x, &b) : ERR_OK;
 }
 
 enum err train_valid_open(struct train_rank *r)
@@ -76,11 +76,11 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
         return ERR_OK;
     struct exec_batch b = batch_of(r, *n);
     TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
-    TRY(exec_run(r->x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
-    if (!r->counts_tokens)
+    TRY(exec_run(r->rank.x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
+    if (!r->rank.counts_tokens)
         return ERR_OK;
     double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a snapshot may be on its way */
-    TRY(exec_loss(r->x, landed));
+    TRY(exec_loss(r->rank.x, landed));
     *loss = *landed;
     return ERR_OK;
 }
@@ -96,7 +96,7 @@ enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_ho
  * not wait for those that are one round behind. */
 static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *asks, double *n)
 {
-    struct comm_group *world = exec_world_group(r->x);
+    struct comm_group *world = exec_world_group(r->rank.x);
     TRY(comm_finish(asks));
     r->stop = *n > 0;
     *n = train_asks(r);
@@ -113,7 +113,7 @@ enum err train_validate(struct train_rank *r)
     for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
         TRY(run_round(r, i, NULL, &n, &loss));
         sums[0] += loss;
-        sums[1] += r->counts_tokens ? (double)(n * r->job->valid.targets) : 0;
+        sums[1] += r->rank.counts_tokens ? (double)(n * r->job->valid.targets) : 0;
         if (bad < 0 && !isfinite(loss))
             bad = i;
         TRY(agree_to_stop(r, i, &asks, &stops));
@@ -121,8 +121,8 @@ enum err train_validate(struct train_rank *r)
     if (r->stop)
         return ERR_OK;
     sums[2] = r->lost.code != ERR_OK;
-    if (exec_world_group(r->x))
-        TRY(comm_all_reduce(exec_world_group(r->x), sums, 3, DT_F64, COMM_SUM));
+    if (exec_world_group(r->rank.x))
+        TRY(comm_all_reduce(exec_world_group(r->rank.x), sums, 3, DT_F64, COMM_SUM));
     r->stop = sums[2] > 0;
     if (r->stop)
         return ERR_OK;

@@ -99,6 +99,11 @@ static void what_needs_what(void)
     CHECK(strstr(kinds.s, ", library 1000 B") != NULL && kinds.s[0] == ' ');
     text_free(&kinds);
     setup_free(&s);
+    CHECK_OK(setup_make(&o, 257, false, &s)); /* generation has one microbatch, and no backward */
+    CHECK_ERR(room_check(&s, 1, 1 << 10, 1 << 20), ERR_MEMORY, "rank 1 needs");
+    CHECK(strstr(err_text(), "use more ranks (parallel.tp, parallel.pp)") != NULL);
+    CHECK(strstr(err_text(), "microbatch") == NULL && strstr(err_text(), "recompute") == NULL);
+    setup_free(&s);
 }
 
 static void planned_beside_used(void)
