@@ -12,7 +12,6 @@
 #include "generate/generate.h"
 #include "folder/init.h"
 #include "train/train.h"
-#include "train/world.h"
 
 struct train_call {
     struct options o;
@@ -30,7 +29,7 @@ int plait_train(const struct plait_config *c, const struct plait_train *a)
 {
     struct train_call t = {.o = c->options};
     enum err err = api_take("plait_train", a, &t.call, sizeof t.call);
-    return (int)(err == ERR_OK ? world_alone(&t.o, train, &t) : err);
+    return (int)(err == ERR_OK ? comm_files_alone(t.o.run.io_timeout, train, &t) : err);
 }
 
 int plait_bench(const struct plait_config *c, const struct plait_bench *a)
@@ -84,7 +83,9 @@ int plait_generate(const struct plait_generate *a)
     enum err err = api_take("plait_generate", a, &g.call, sizeof g.call);
     if (err == ERR_OK)
         err = open_folder(&g.call, &g.folder);
-    return (int)(err == ERR_OK ? world_alone(&g.folder.options, generate, &g) : err);
+    if (err == ERR_OK)
+        err = comm_files_alone(g.folder.options.run.io_timeout, generate, &g);
+    return (int)err;
 }
 
 int plait_export(const struct plait_export *a, char **out)

@@ -244,7 +244,8 @@ int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, by the GPU's own count. */
 int64_t comm_device_taken(const struct comm_world *w);
 
-/* In place over `count` elements. */
+/* In place over `count` elements. g NULL, here, of a broadcast and of a barrier: one rank, and
+ * nothing is to be done. */
 enum err comm_all_reduce(struct comm_group *g, void *p, int64_t count, enum dtype dt,
                          enum comm_red op);
 /* The same, started and finished apart. */

@@ -45,8 +45,7 @@ static enum err give_up(struct exec *x, enum err err)
 static enum err agree(struct exec *x, bool *all)
 {
     double lack = x->graph ? 0 : 1;
-    if (x->group[GROUP_WORLD])
-        TRY(comm_all_reduce(x->group[GROUP_WORLD], &lack, 1, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(x->group[GROUP_WORLD], &lack, 1, DT_F64, COMM_SUM));
     *all = lack == 0;
     return ERR_OK;
 }

@@ -6,7 +6,7 @@
  * did not come to its first step. docs/run-folder.md is the user's page.
  *
  * On GPUs and hosts: the reporting rank's process takes the folder for all ranks, who wait for it
- * in the handshake.
+ * in rank_agree.
  */
 #ifndef PLAIT_FOLDER_FOLDER_H
 #define PLAIT_FOLDER_FOLDER_H

@@ -13,7 +13,6 @@
 #include "setup/host.h"
 #include "train/load.h"
 #include "train/rank.h"
-#include "train/world.h"
 
 #include <stdio.h>
 
@@ -164,9 +163,7 @@ static enum err next_token(struct generate_rank *r, int64_t have)
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
         TRY(generate_pick(r->values, r->s->model.vocab, &r->job->how, have, &token));
     TRY(write_logits(r));
-    struct comm_group *world = exec_world_group(r->rank.x);
-    if (world)
-        TRY(comm_broadcast(world, r->rank.logger, &token, (int64_t)sizeof token));
+    TRY(comm_broadcast(r->rank.all, r->rank.logger, &token, (int64_t)sizeof token));
     r->text[have] = token;
     return ERR_OK;
 }
@@ -367,7 +364,7 @@ static enum err run_ranks(struct generate_job *job)
     job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
     comm_environment();
     if (err == ERR_OK)
-        err = world_run("plait generate", o, job->setup->mesh.world, rank_body, job);
+        err = rank_run("plait generate", o, job->setup->mesh.world, rank_body, job);
     mem_free(prompt);
     mem_free(legal);
     return err;

@@ -182,8 +182,7 @@ enum err optim_judge(const struct optim_step *s, const double sums[SUMS_COUNT],
 enum err optim_norm(const struct optim *o, const double *loss)
 {
     TRY(add_up(o, loss));
-    if (o->world)
-        TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(o->world, o->sums, SUMS_COUNT, DT_F64, COMM_SUM));
     return dev_scale(o->dev, &(struct scale){o->step_scalars, o->sums, o->rule.clip});
 }
 

@@ -99,23 +99,20 @@ static enum err config_text(struct checkpoint *c)
     return text_done(&yaml, &c->config);
 }
 
-/* Threads that write a rank's shard beside the first: of a GPU's rank most processors are idle, but
- * for one that queues its work, and who computes on them is disturbed by one alone. */
-static int helpers_of(const struct checkpoint_args *a)
+enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char *run,
+                         const struct fs_lock *lock)
 {
-    int threads = options_threads(a->setup->o, comm_size(a->world));
-    bool idle = options_device(a->setup->o) == DEV_CUDA;
-    return idle ? (int)num_min(IDLE_HELPERS, threads - 1) : 1;
-}
-
-enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a)
-{
-    *c = (struct checkpoint){.s = a->setup, .world = a->world, .all = a->all, .writer = a->writer,
-                             .lock = a->lock, .helpers = helpers_of(a)};
-    snprintf(c->run, sizeof c->run, "%s", a->run);
-    enum err err = param_duty_open(&c->duty, a->store, a->stores, a->replica, a->replicas);
+    const struct setup *s = k->s;
+    *c = (struct checkpoint){.rank = k, .s = s, .lock = lock};
+    /* Of a GPU's rank most processors are idle, but for one that queues its work, and who computes
+     * on them is disturbed by one alone. */
+    bool idle = options_device(s->o) == DEV_CUDA;
+    c->helpers = idle ? (int)num_min(IDLE_HELPERS, k->threads - 1) : 1;
+    snprintf(c->run, sizeof c->run, "%s", run);
+    enum err err = param_duty_open(&c->duty, exec_stores(k->x), exec_stage_count(k->x),
+                                   k->coord[AXIS_DP], s->mesh.size[AXIS_DP]);
     if (err == ERR_OK)
-        err = param_snapshot_open(&c->snapshot, &c->duty, a->setup->memory[a->pp].copy);
+        err = param_snapshot_open(&c->snapshot, &c->duty, s->memory[k->coord[AXIS_PP]].copy);
     if (err == ERR_OK)
         err = list_chunks(c);
     if (err == ERR_OK)
@@ -161,7 +158,7 @@ static enum err write_shard(struct checkpoint *c)
     struct state_save save = save_of(c);
     struct state_shard shard = {.n = 0};
     char name[STATE_FILE];
-    state_shard_name(comm_rank(c->world), name);
+    state_shard_name(c->rank->me, name);
     TRY(fs_make_dirs(c->dir));
     TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
     enum err err = param_snapshot_wait(&c->snapshot);
@@ -193,7 +190,7 @@ static enum err flush_in_run(const struct checkpoint *c, const char *name)
 /* The lines of the steps that are saved: going on from here does none of them again. */
 static enum err flush_metrics(const struct checkpoint *c)
 {
-    return comm_rank(c->world) == c->writer ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
+    return c->rank->is_logger ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
 }
 
 /* Another run may have the folder's name by now, and what is in it. */
@@ -229,7 +226,7 @@ static enum err finish_earlier(struct checkpoint *c, int64_t step)
 {
     if (c->step == 0)
         return ERR_OK;
-    if (comm_rank(c->world) == c->writer && !checkpoint_written(c) && !c->waited) {
+    if (c->rank->is_logger && !checkpoint_written(c) && !c->waited) {
         c->waited = true; /* once; it is seldom the only time */
         log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
                  "save less often (train.save_every), or to a faster disk", (long long)step,
@@ -301,9 +298,9 @@ static enum err move(struct checkpoint *c, int other, bool send, void *p, int64_
 {
     struct comm_req req = {0};
     if (send)
-        TRY(comm_send_start(c->world, other, TAG, p, bytes, &req));
+        TRY(comm_send_start(c->rank->world, other, TAG, p, bytes, &req));
     else
-        TRY(comm_recv_start(c->world, other, TAG, p, bytes, &req));
+        TRY(comm_recv_start(c->rank->world, other, TAG, p, bytes, &req));
     return comm_finish(&req);
 }
 
@@ -311,8 +308,8 @@ static enum err send_part(struct checkpoint *c)
 {
     struct part mine = {.err = c->err};
     mine.bytes = c->err.code == ERR_OK ? (int64_t)strlen(c->text) + 1 : 0;
-    TRY(move(c, c->writer, true, &mine, sizeof mine));
-    return mine.bytes > 0 ? move(c, c->writer, true, c->text, mine.bytes) : ERR_OK;
+    TRY(move(c, c->rank->logger, true, &mine, sizeof mine));
+    return mine.bytes > 0 ? move(c, c->rank->logger, true, c->text, mine.bytes) : ERR_OK;
 }
 
 static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first, char **text)
@@ -338,7 +335,7 @@ static void note_best(struct checkpoint *c, int64_t step, double loss)
 /* Where ranks do not share run.dir, shards lie apart. */
 static enum err check_shards(const struct checkpoint *c)
 {
-    for (int i = 0; i < comm_size(c->world); i++) {
+    for (int i = 0; i < comm_size(c->rank->world); i++) {
         char name[STATE_FILE], *path;
         state_shard_name(i, name);
         TRY(fs_join(c->dir, name, &path));
@@ -358,7 +355,7 @@ static enum err write_index(struct checkpoint *c, const char *const *text)
     TRY(check_shards(c));
     TRY(flush_in_run(c, "checkpoints")); /* the folders' names; older checkpoints go behind that */
     TRY(flush_in_run(c, ""));
-    TRY(state_index_write(&save, &c->head, text, comm_size(c->world)));
+    TRY(state_index_write(&save, &c->head, text, comm_size(c->rank->world)));
     note_best(c, c->step, c->head.valid_loss);
     return ERR_OK;
 }
@@ -402,15 +399,15 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
 
 static enum err gather(struct checkpoint *c, struct err_kept *first)
 {
-    int n = comm_size(c->world);
+    int n = comm_size(c->rank->world);
     char **text;
     enum err err = ERR_OK;
     TRY(mem_new(n, sizeof *text, "the texts of the shards", (void *)&text));
     *first = c->err;
     for (int i = 0; i < n && err == ERR_OK; i++)
-        if (i != c->writer)
+        if (i != c->rank->logger)
             err = take_part(c, i, first, &text[i]);
-    text[c->writer] = c->text;
+    text[c->rank->logger] = c->text;
     c->text = NULL;
     if (err == ERR_OK)
         place_index(c, (const char *const *)text, first);
@@ -425,8 +422,7 @@ static enum err meet(struct checkpoint *c)
 {
     for (double left = 1; left > 0;) {
         left = !atomic_load(&c->written);
-        if (c->all)
-            TRY(comm_all_reduce(c->all, &left, 1, DT_F64, COMM_SUM));
+        TRY(comm_all_reduce(c->rank->all, &left, 1, DT_F64, COMM_SUM));
         if (left > 0)
             nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
     }
@@ -439,15 +435,15 @@ static enum err share(struct checkpoint *c)
 {
     enum { BEST, LOSS, WHOLE, REFUSED, ALL };
     double told[ALL] = {0};
-    if (!c->all)
+    if (!c->rank->all)
         return ERR_OK;
-    if (comm_rank(c->world) == c->writer) {
+    if (c->rank->is_logger) {
         told[BEST] = (double)c->best.step;
         told[LOSS] = c->best.loss;
         told[WHOLE] = (double)c->whole;
         told[REFUSED] = (double)c->refused;
     }
-    TRY(comm_all_reduce(c->all, told, ALL, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(c->rank->all, told, ALL, DT_F64, COMM_SUM));
     c->best = (struct checkpoint_best){(int64_t)told[BEST], told[LOSS]};
     c->whole = (int64_t)told[WHOLE];
     c->refused = (int64_t)told[REFUSED];
@@ -457,7 +453,7 @@ static enum err share(struct checkpoint *c)
 enum err checkpoint_make_room(struct checkpoint *c)
 {
     older_end(&c->older);
-    return c->all ? comm_barrier(c->all) : ERR_OK;
+    return comm_barrier(c->rank->all);
 }
 
 enum err checkpoint_end(struct checkpoint *c)
@@ -465,7 +461,7 @@ enum err checkpoint_end(struct checkpoint *c)
     struct err_kept first = {.code = ERR_OK};
     double begin = log_now();
     TRY(meet(c));
-    TRY(comm_rank(c->world) == c->writer ? gather(c, &first) : send_part(c));
+    TRY(c->rank->is_logger ? gather(c, &first) : send_part(c));
     TRY(share(c));
     c->spent.waited += log_now() - begin;
     c->ended = c->step;
@@ -473,7 +469,7 @@ enum err checkpoint_end(struct checkpoint *c)
     mem_free(c->text);
     mem_free(c->dir);
     c->text = c->dir = NULL;
-    if (comm_rank(c->world) == c->writer && c->whole == c->ended)
+    if (c->rank->is_logger && c->whole == c->ended)
         older_start(&c->older, c->s->o, c->lock, c->ended, c->s->o->train.save_best ? c->best.step
                                                                                    : 0);
     return first.code == ERR_OK ? ERR_OK : err_again(&first);
@@ -515,7 +511,7 @@ static enum err look_for_best(struct checkpoint *c, int64_t last)
 
 enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
 {
-    if (comm_rank(c->world) == c->writer)
+    if (c->rank->is_logger)
         TRY(look_for_best(c, last));
     return share(c);
 }
@@ -523,7 +519,7 @@ enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
 enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss)
 {
     char *dir = NULL;
-    if (comm_rank(c->world) != c->writer)
+    if (!c->rank->is_logger)
         return share(c);
     enum err err = state_dir(c->s->o->run.dir, step, &dir);
     if (err == ERR_OK)

@@ -8,10 +8,9 @@
 #define PLAIT_TRAIN_CHECKPOINT_H
 
 #include "ckpt/state.h"
-#include "comm/comm.h"
 #include "folder/older.h"
-#include "setup/setup.h"
 #include "param/param_state.h"
+#include "train/rank.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -35,12 +34,10 @@ struct checkpoint_spent {
 struct checkpoint_best { int64_t step; double loss; };
 
 struct checkpoint {
+    const struct rank *rank;  /* borrowed, as its stores are; who reports writes the index */
     const struct setup *s;    /* borrowed */
     struct checkpoint_spent spent;
     double began;             /* of the copy under way: when its step was done, log_now */
-    struct comm_world *world; /* borrowed */
-    struct comm_group *all;   /* borrowed; host memory; NULL: one rank */
-    int writer;               /* the reporting rank, who writes the index */
     struct param_duty duty;
     struct param_snapshot snapshot;
     struct state_chunk *chunk;   /* owned; [chunks] */
@@ -67,19 +64,11 @@ struct checkpoint {
     char *text;               /* owned; of its shard, for the index */
 };
 
-/* stores: of this rank (borrowed); replica: its data rank. Takes the host memory of a copy.
- * Errors: ERR_MEMORY. Local; released by checkpoint_close, which waits for a thread. */
-struct checkpoint_args {
-    const struct setup *setup;
-    struct comm_world *world;
-    struct comm_group *all;
-    int writer, pp, replica, replicas; /* pp: of the rank */
-    struct param_store *const *store;
-    int stores;
-    const char *run;
-    const struct fs_lock *lock; /* of run.dir, in the process that took it; NULL elsewhere */
-};
-enum err checkpoint_open(struct checkpoint *c, const struct checkpoint_args *a);
+/* run: state_save.run; lock: of run.dir, in the process that took it; NULL elsewhere. Takes the
+ * host memory of a copy. Errors: ERR_MEMORY. Local; released by checkpoint_close, which waits for a
+ * thread. */
+enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char *run,
+                         const struct fs_lock *lock);
 void checkpoint_close(struct checkpoint *c);
 
 /* Begins the copy of a step that is queued and not judged yet, where no save is under way: ahead of

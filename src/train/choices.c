@@ -32,15 +32,11 @@ static enum err add_from(struct comm_group *all, int from, const char *mine, str
 {
     char *theirs;
     int64_t n = (int64_t)strlen(mine);
-    if (!all) {
-        text_add(out, "%s", mine);
-        return out->err;
-    }
     TRY(comm_broadcast(all, from, &n, (int64_t)sizeof n));
     if (out->len + n > TEXT_MAX)
         return ERR_OK; /* the others measure anew when they go on */
     TRY(mem_new(n + 1, 1, "choices of a rank", &theirs));
-    if (comm_group_rank(all) == from)
+    if (!all || comm_group_rank(all) == from)
         memcpy(theirs, mine, (size_t)n);
     enum err err = comm_broadcast(all, from, theirs, n);
     theirs[n] = '\0';
@@ -79,7 +75,7 @@ static enum err gather(struct choices *c, struct comm_group *all, const char *mi
     double *mark;
     TRY(mem_new(n, sizeof *mark, "marks of the ranks' choices", &mark));
     mark[all ? comm_group_rank(all) : 0] = mark_of(mine);
-    enum err err = all ? comm_all_reduce(all, mark, n, DT_F64, COMM_SUM) : ERR_OK;
+    enum err err = comm_all_reduce(all, mark, n, DT_F64, COMM_SUM);
     bool same = err == ERR_OK && c->mark && memcmp(c->mark, mark, (size_t)n * sizeof *mark) == 0;
     if (err == ERR_OK && !same)
         err = collect(c, all, mine, mark);
@@ -105,8 +101,7 @@ enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *a
 enum err choices_agree(struct comm_group *all, bool *taken)
 {
     double lacks = !*taken;
-    if (all)
-        TRY(comm_all_reduce(all, &lacks, 1, DT_F64, COMM_MAX));
+    TRY(comm_all_reduce(all, &lacks, 1, DT_F64, COMM_MAX));
     *taken = lacks == 0;
     return ERR_OK;
 }

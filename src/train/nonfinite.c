@@ -29,12 +29,10 @@ enum { KEYS = 7, WORDS_MAX = 1024 };
 static enum err earliest(const struct train_rank *r, bool have, const double *key, int n,
                          int *first)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
     double best = 0;
     for (int i = 0; i <= n; i++) {
-        double mine = i < n ? key[i] : comm_rank(r->rank.world), least = have ? -mine : -DBL_MAX;
-        if (world)
-            TRY(comm_all_reduce(world, &least, 1, DT_F64, COMM_MAX));
+        double mine = i < n ? key[i] : r->rank.me, least = have ? -mine : -DBL_MAX;
+        TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
         have = have && least == -mine;
         best = least;
     }
@@ -46,14 +44,12 @@ static enum err earliest(const struct train_rank *r, bool have, const double *ke
 static enum err share(const struct train_rank *r, int first, const struct text *mine,
                       struct text *out)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
     char words[WORDS_MAX] = "";
-    if (comm_rank(r->rank.world) == first) {
+    if (r->rank.me == first) {
         TRY(mine->err);
         snprintf(words, sizeof words, "%s", mine->s ? mine->s : "");
     }
-    if (world)
-        TRY(comm_broadcast(world, first, words, (int64_t)sizeof words));
+    TRY(comm_broadcast(r->rank.all, first, words, (int64_t)sizeof words));
     text_add(out, "%s", words);
     return out->err;
 }
@@ -61,7 +57,7 @@ static enum err share(const struct train_rank *r, int first, const struct text *
 /* "rank 3 (pp 1, tp 0, dp 1)" */
 static void add_rank(const struct train_rank *r, struct text *t)
 {
-    text_add(t, "rank %d (pp %d, tp %d, dp %d)", comm_rank(r->rank.world), r->rank.coord[AXIS_PP],
+    text_add(t, "rank %d (pp %d, tp %d, dp %d)", r->rank.me, r->rank.coord[AXIS_PP],
              r->rank.coord[AXIS_TP], r->rank.coord[AXIS_DP]);
 }
 
@@ -251,8 +247,7 @@ static enum err explain_none(const struct search *s, struct text *out)
     double sums[SUMS_COUNT];
     bool finite = true;
     memcpy(sums, s->sums, sizeof sums);
-    if (exec_world_group(s->r->rank.x))
-        TRY(comm_all_reduce(exec_world_group(s->r->rank.x), sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(s->r->rank.all, sums, SUMS_COUNT, DT_F64, COMM_SUM));
     for (int i = 0; i < SUMS_COUNT; i++)
         finite = finite && isfinite(sums[i]);
     text_add(out, finite ? "run once more, the same samples give finite numbers: what was seen "
@@ -305,14 +300,12 @@ static void say_search(const struct train_rank *r)
 enum err train_locate(struct train_rank *r, struct text *out)
 {
     struct search s = {.r = r, .in = {.op = SCHED_STEP}};
-    enum err err = ERR_OK;
     say_search(r);
     TRY(goes_on());
     TRY(probe_on(r->rank.dev, &s.probe));
     s.probe.goes_on = goes_on;
-    struct comm_group *world = exec_world_group(r->rank.x);
-    if (world) /* taking host memory waits for the GPU, which may wait for peers */
-        err = comm_barrier(world);
+    /* Taking host memory waits for the GPU, which may wait for peers. */
+    enum err err = comm_barrier(r->rank.all);
     if (err == ERR_OK)
         err = run_again(&s);
     if (err == ERR_OK)
@@ -327,8 +320,7 @@ enum err train_valid_lost(struct train_rank *r, int64_t round)
 {
     double key = (double)round, least = round < 0 ? -DBL_MAX : -key;
     int64_t rounds = train_valid_rounds(r);
-    if (exec_world_group(r->rank.x))
-        TRY(comm_all_reduce(exec_world_group(r->rank.x), &least, 1, DT_F64, COMM_MAX));
+    TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
     r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
     FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
                         "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),

@@ -7,15 +7,133 @@
 #include "train/rank.h"
 
 #include "base/log.h"
+#include "base/mem.h"
+#include "plait.h"
 #include "setup/room.h"
+
+#include <stdio.h>
+
+/* ---- the body of all ranks ---- */
+
+struct watched {
+    const struct options *o;
+    enum err (*body)(void *arg, struct comm_world *world);
+    void *arg;
+};
+
+static enum err run_watched(void *arg, struct comm_world *world)
+{
+    const struct watched *w = arg;
+    TRY(comm_files_open(world, w->o->run.io_timeout));
+    enum err err = w->body(w->arg, world);
+    comm_files_close(world);
+    return err;
+}
+
+enum err rank_run(const char *what, const struct options *o, int size,
+                  enum err (*body)(void *arg, struct comm_world *world), void *arg)
+{
+    struct watched w = {o, body, arg};
+    if (o->train.transport == COMM_MPI)
+        return comm_mpi_run(what, o->train.hang_timeout, run_watched, &w);
+    return comm_thread_run(size, o->train.hang_timeout, run_watched, &w);
+}
+
+/* ---- are all in one run? ---- */
+
+enum { DIGESTS = 9, GREETING = 32767 /* a group id above those of layouts */ };
+
+static const char *const digest_name[DIGESTS] = {
+    "version of plait", "configuration", "parallel.costs", "schedule", "data.train", "data.valid",
+    "the prompt or an option", "the weights", "what the environment decides (PLAIT_ATTN_GRAD)"};
+
+/* Of t, which is freed. */
+static enum err hash_text(struct text *t, uint64_t *out)
+{
+    enum err err = t->err;
+    *out = num_hash(t->s ? t->s : "");
+    text_free(t);
+    return err;
+}
+
+/* What this rank was given. A file may have another name on another host, its content may not
+ * differ; costs are the times themselves, however their file is written. */
+static enum err digest(const struct setup *s, const struct rank_read *read, uint64_t out[DIGESTS])
+{
+    struct options bare = *s->o;
+    struct text yaml = {0}, times = {0};
+    uint64_t config, costs, decisions = 0;
+    bare.parallel.costs[0] = bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
+    bare.model.init[0] = '\0';
+    conf_print(&options_table, &bare, &yaml);
+    TRY(hash_text(&yaml, &config));
+    for (int i = 0; s->time && i < s->sched.stages; i++)
+        for (int op = 0; op < SCHED_COMPUTE_OPS; op++)
+            text_add(&times, "%.17g\n", s->time[i][op]);
+    TRY(hash_text(&times, &costs));
+    for (int i = 0; i < DECISIONS; i++)
+        decisions = 1099511628211u * decisions + (uint64_t)s->decided[i].value;
+    const uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), config, costs, s->report.hash,
+                                    read->train, read->valid, read->prompt, read->weights,
+                                    decisions};
+    memcpy(out, mine, sizeof mine);
+    return ERR_OK;
+}
+
+/* Ranks whose digest is not rank 0's. */
+static enum err compare(const uint64_t *all, int ranks)
+{
+    for (int which = 0; which < DIGESTS; which++) {
+        char odd[256] = "";
+        size_t used = 0;
+        for (int r = 1; r < ranks && used + 16 < sizeof odd; r++)
+            if (all[r * DIGESTS + which] != all[which])
+                used += (size_t)snprintf(odd + used, sizeof odd - used, "%s%d", used ? ", " : "",
+                                         r);
+        if (odd[0])
+            FAIL(ERR_MISMATCH,
+                 "start: %s differs between rank 0 and rank %s; give all ranks the same",
+                 digest_name[which], odd);
+    }
+    return ERR_OK;
+}
+
+enum err rank_agree(const struct setup *s, const struct rank_read *read, struct comm_world *world)
+{
+    uint64_t mine[DIGESTS], *all;
+    struct comm_group *group = NULL; /* only for this */
+    int *ranks, size = comm_size(world);
+    if (size == 1)
+        return ERR_OK;
+    TRY(digest(s, read, mine));
+    TRY(mem_new((int64_t)size * DIGESTS, sizeof *all, "start digests", &all));
+    enum err err = mem_new(size, sizeof *ranks, "the ranks of the world", &ranks);
+    for (int r = 0; r < size && err == ERR_OK; r++)
+        ranks[r] = r;
+    if (err == ERR_OK)
+        err = comm_group_open(world, &(struct comm_group_args){.id = GREETING, .ranks = ranks,
+                                                               .n = size,
+                                                               .max_bytes = sizeof mine}, &group);
+    mem_free(ranks);
+    if (err == ERR_OK)
+        err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);
+    if (group)
+        comm_group_close(group);
+    if (err == ERR_OK)
+        err = compare(all, size);
+    mem_free(all);
+    return err;
+}
+
+/* ---- opening and closing ---- */
 
 struct rank rank_at(const struct setup *s, struct comm_world *world)
 {
-    struct rank k = {.s = s, .world = world};
+    struct rank k = {.s = s, .world = world, .me = comm_rank(world)};
     int head[AXIS_COUNT] = {[AXIS_PP] = s->sched.place[s->sched.stages - 1]};
-    mesh_coord(&s->mesh, comm_rank(world), k.coord);
+    mesh_coord(&s->mesh, k.me, k.coord);
     k.logger = mesh_rank(&s->mesh, head);
-    k.is_logger = comm_rank(world) == k.logger;
+    k.is_logger = k.me == k.logger;
     k.counts_tokens = k.coord[AXIS_PP] == head[AXIS_PP] && k.coord[AXIS_TP] == 0;
     return k;
 }
@@ -27,9 +145,9 @@ enum err rank_open_device(struct rank *k, const struct options *o, struct dev_ar
     a->index = comm_local_rank(k->world);
     a->cache = o->env.cache;
     TRY(dev_open(a, &k->dev));
-    TRY(k->dev->ops->mem_info(k->dev, &k->left, &k->all));
+    TRY(k->dev->ops->mem_info(k->dev, &k->free_bytes, &k->total_bytes));
     if (k->s)
-        TRY(room_check(k->s, comm_rank(k->world), k->left - k->dev->graph_bytes, k->all));
+        TRY(room_check(k->s, k->me, k->free_bytes - k->dev->graph_bytes, k->total_bytes));
     return comm_attach(k->world, k->dev, !o->env.no_copies);
 }
 
@@ -38,7 +156,7 @@ enum err rank_open(struct rank *k, const struct rank_args *a)
     const struct setup *s = k->s;
     struct dev_args dev;
     struct exec_args x;
-    TRY(handshake(s, &a->read, k->world));
+    TRY(rank_agree(s, &a->read, k->world));
     double opened = log_now();
     setup_dev_args(s, a->null ? DEV_NULL : options_device(s->o), &dev);
     TRY(rank_open_device(k, s->o, &dev));
@@ -49,7 +167,9 @@ enum err rank_open(struct rank *k, const struct rank_args *a)
     x.dev = k->dev;
     x.world = k->world;
     x.trace = a->trace;
-    return exec_open(&x, &k->x);
+    TRY(exec_open(&x, &k->x));
+    k->all = exec_world_group(k->x);
+    return ERR_OK;
 }
 
 enum err rank_close(struct rank *k, enum err err, void (*release)(void *arg), void *arg)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One rank of a job, opened and closed in one place by all who compute: training, generation, the
- * studies of a step and of the links between ranks.
+ * The ranks of a job: threads of this process, or processes under a launcher, as train.transport
+ * says. Each is opened and closed here, by all who compute: training, generation, the studies of a
+ * step and of the links between ranks.
  */
 #ifndef PLAIT_TRAIN_RANK_H
 #define PLAIT_TRAIN_RANK_H
@@ -10,35 +11,48 @@
 #include "device/profile.h"
 #include "exec/exec.h"
 #include "setup/setup.h"
-#include "train/handshake.h"
+
+/* body(arg, world) on each of `size` ranks, whose file calls are watched (run.io_timeout). what:
+ * the verb, of which processes have the same. Errors: as comm_thread_run and comm_mpi_run. */
+enum err rank_run(const char *what, const struct options *o, int size,
+                  enum err (*body)(void *arg, struct comm_world *world), void *arg);
 
 struct rank {
     const struct setup *s;       /* borrowed; NULL: nothing is planned, and there is no executor */
     struct comm_world *world;    /* borrowed */
-    int coord[AXIS_COUNT];
+    int me, coord[AXIS_COUNT];   /* in the world, in the layout */
     int logger;                  /* the rank of the world that reports and writes files */
     bool is_logger;              /* this one is */
     bool counts_tokens;          /* last stage (of two replicas, the first's), first tensor rank */
     int threads;                 /* of the host, for its device and its files */
     struct dev *dev;             /* owned */
-    int64_t left, all;           /* bytes of the device that were free at its opening, and has; all
-                                    0: it has no memory of its own */
+    int64_t free_bytes, total_bytes; /* of the device at its opening; total 0: it has no memory of
+                                        its own */
     struct dev_profile *profile; /* owned; NULL: none */
     struct exec *x;              /* owned */
+    struct comm_group *all;      /* the executor's: all ranks, host memory; NULL: one rank */
 };
 
 /* Where a rank of the world stands in the plan's layout; the rest is not open. Pure. */
 struct rank rank_at(const struct setup *s, struct comm_world *world);
 
+/* Hashes of what a rank has read, 0 where there is none: token files; the prompt with the options
+ * of generation; weights. */
+struct rank_read { uint64_t train, valid, prompt, weights; };
+/* Are all in one run: same program, configuration, decisions, schedule, and what they have read?
+ * Under mpirun each process reads its own files, and a stale copy on one host trains on wrong data
+ * in silence. Comes before any other group is opened. Errors: ERR_MISMATCH naming what differs and
+ * on which ranks, on every rank. Collective over the world. */
+enum err rank_agree(const struct setup *s, const struct rank_read *read, struct comm_world *world);
+
 struct rank_args {
-    struct handshake read; /* hashes of what this rank has read */
+    struct rank_read read;
     bool trace;            /* exec_args.trace */
     bool profile;          /* of the reporting rank, around its device */
     bool null;             /* on a null device, which stands for the planned one */
 };
-/* Ranks prove that they are in one run; then the device, if what is planned fits it, the transport
- * of its memory, and the executor. Errors: those of handshake, dev_open, room_check, comm_attach
- * and exec_open. Collective over the world. Released by rank_close, also after an error. */
+/* rank_agree, the device, if what is planned fits it, the transport of its memory, the executor.
+ * Errors: those of these. Collective over the world. Released by rank_close, also after one. */
 enum err rank_open(struct rank *k, const struct rank_args *a);
 /* The device and its transport alone, by a->kind, ct and what setup_dev_args sets. Collective over
  * the world. */

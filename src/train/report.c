@@ -19,14 +19,12 @@ enum err train_report_start(struct train_rank *r)
     const struct rank *k = &r->rank;
     struct text table = {0};
     double *all;
-    enum err err = ERR_OK;
     int n = r->s->mesh.world;
     TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
     all[n] = train_asks(r);
-    all[comm_rank(k->world)] =
+    all[k->me] =
         (double)(exec_bytes(k->x) + k->dev->workspace_bytes + comm_device_taken(k->world));
-    if (exec_world_group(k->x))
-        err = comm_all_reduce(exec_world_group(k->x), all, n + 1, DT_F64, COMM_SUM);
+    enum err err = comm_all_reduce(k->all, all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;
     if (err == ERR_OK && r->rank.is_logger && r->job->call->on_start) {
         setup_table(r->s, all, &table);
@@ -110,16 +108,14 @@ static enum err report_room(struct train_rank *r, struct text *page)
 {
     const struct rank *k = &r->rank;
     double *used;
-    int64_t left, all;
-    if (k->all == 0)
+    int64_t left, total;
+    if (k->total_bytes == 0)
         return ERR_OK;
-    TRY(k->dev->ops->mem_info(k->dev, &left, &all));
+    TRY(k->dev->ops->mem_info(k->dev, &left, &total));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    used[comm_rank(k->world)] =
-        (double)(k->left + k->dev->workspace_bytes - k->dev->graph_bytes - left);
-    enum err err = ERR_OK;
-    if (exec_world_group(k->x))
-        err = comm_all_reduce(exec_world_group(k->x), used, r->s->mesh.world, DT_F64, COMM_SUM);
+    used[k->me] =
+        (double)(k->free_bytes + k->dev->workspace_bytes - k->dev->graph_bytes - left);
+    enum err err = comm_all_reduce(k->all, used, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK)
         room_table(r->s, used, page);
     mem_free(used);

@@ -76,7 +76,7 @@ static void say_origin(struct train_rank *r, const char *dir, const struct state
 static enum err say_choices(struct train_rank *r, bool taken)
 {
     size_t n = strlen(r->origin);
-    TRY(choices_agree(exec_world_group(r->rank.x), &taken));
+    TRY(choices_agree(r->rank.all, &taken));
     if (!taken && r->s->o->train.deterministic)
         snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
                  "choices of GEMM and attention algorithms: last bits may differ");
@@ -95,9 +95,8 @@ struct view { int32_t code, there; uint64_t digest; };
 /* `bytes` of each rank, in their order. */
 static enum err gather(const struct train_rank *r, const void *mine, int64_t bytes, void *all)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
-    if (world)
-        return comm_all_gather(world, all, mine, bytes / 4, DT_I32);
+    if (r->rank.all)
+        return comm_all_gather(r->rank.all, all, mine, bytes / 4, DT_I32);
     memcpy(all, mine, (size_t)bytes);
     return ERR_OK;
 }
@@ -128,7 +127,7 @@ static bool ends(const struct view *v)
 /* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
 static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
 {
-    int n = r->s->mesh.world, me = comm_rank(r->rank.world);
+    int n = r->s->mesh.world, me = r->rank.me;
     *bad = -1;
     if (ends(&all[me]))
         return ERR_OK; /* its own error says more */
@@ -233,16 +232,15 @@ static enum err check_newest(const struct train_rank *r, const struct state_foun
 /* The checkpoints of run.dir, as the first rank sees them. */
 static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
     TRY(state_list(r->s->o->run.dir, found, n));
     int mine = *n;
     enum err err = check_newest(r, *found, *n);
-    if (err == ERR_OK && world)
-        err = comm_broadcast(world, 0, n, sizeof *n);
+    if (err == ERR_OK)
+        err = comm_broadcast(r->rank.all, 0, n, sizeof *n);
     if (err == ERR_OK && *n > mine)
         err = mem_grow(mine, *n, sizeof **found, "the checkpoints of a run", found);
-    if (err == ERR_OK && *n > 0 && world)
-        err = comm_broadcast(world, 0, *found, *n * (int64_t)sizeof **found);
+    if (err == ERR_OK && *n > 0)
+        err = comm_broadcast(r->rank.all, 0, *found, *n * (int64_t)sizeof **found);
     if (err != ERR_OK)
         mem_free(*found);
     return err;
@@ -264,7 +262,7 @@ static enum err try_newest(struct train_rank *r)
         if (err != ERR_OK)
             break;
         err = try_one(r, dir, found[i].step, &bad);
-        if (err == ERR_CHECKPOINT && bad == comm_rank(r->rank.world))
+        if (err == ERR_CHECKPOINT && bad == r->rank.me)
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
         mem_free(dir);
@@ -281,12 +279,10 @@ static enum err try_newest(struct train_rank *r)
 /* The first rank chooses; whether the others have it is seen when they open it. */
 static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
     const struct options *o = r->s->o;
-    if (!world || comm_rank(r->rank.world) == 0)
+    if (r->rank.me == 0)
         TRY(folder_resumed(o, dir, step));
-    if (world)
-        TRY(comm_broadcast(world, 0, step, sizeof *step));
+    TRY(comm_broadcast(r->rank.all, 0, step, sizeof *step));
     if (*dir)
         return ERR_OK;
     return *step < 0 ? mem_string(o->run.resume, dir) : state_dir(o->run.dir, *step, dir);

@@ -19,9 +19,7 @@ enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
 /* The walk: one parameter of the model, where it lies in its file tensor, who holds it. */
 struct saver {
     const struct setup *s;
-    struct exec *x;
-    struct comm_world *world;
-    int writer;
+    const struct rank *rank; /* the one that reports writes */
     struct model_param *param; /* owned; all parameters of the model, tied once */
     int params;
     struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
@@ -52,8 +50,8 @@ static int stage_of(const struct setup *s, const struct model_param *p)
 /* This rank's parameter of that name. */
 static const struct param *own(struct saver *v, const struct model_param *p)
 {
-    for (int i = 0; i < exec_stage_count(v->x); i++) {
-        const struct param_store *s = &exec_stage_at(v->x, i)->params;
+    for (int i = 0; i < exec_stage_count(v->rank->x); i++) {
+        const struct param_store *s = &exec_stage_at(v->rank->x, i)->params;
         for (int j = 0; j < s->n; j++)
             if (strcmp(s->param[j].spec.name, p->name) == 0 && !s->param[j].spec.tied_copy)
                 return &s->param[j];
@@ -100,20 +98,20 @@ static enum err move_box(struct saver *v, const struct model_param *p, int tp_ra
         return ERR_OK;
     coord[AXIS_TP] = tp_rank;
     coord[AXIS_PP] = s->sched.place[stage];
-    int owner = mesh_rank(&s->mesh, coord), me = comm_rank(v->world);
-    if (me != owner && me != v->writer)
+    int owner = mesh_rank(&s->mesh, coord), me = v->rank->me;
+    if (me != owner && me != v->rank->logger)
         return ERR_OK;
     model_param_box(&s->split, p, tp_rank, &box);
     int64_t n = box.local[0] * box.local[1];
     TRY(mem_new(n, sizeof *values, p->name, &values));
     enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;
-    if (err == ERR_OK && me != v->writer)
-        err = comm_send_start(v->world, v->writer, SAVE_TAG, values, n * 4, &req);
+    if (err == ERR_OK && me != v->rank->logger)
+        err = comm_send_start(v->rank->world, v->rank->logger, SAVE_TAG, values, n * 4, &req);
     if (err == ERR_OK && me != owner)
-        err = comm_recv_start(v->world, owner, SAVE_TAG, values, n * 4, &req);
+        err = comm_recv_start(v->rank->world, owner, SAVE_TAG, values, n * 4, &req);
     if (err == ERR_OK)
         err = comm_finish(&req);
-    if (err == ERR_OK && me == v->writer) {
+    if (err == ERR_OK && me == v->rank->logger) {
         hf_place(&s->model, p, &at);
         place_box(&at, &box, values, tensor);
     }
@@ -124,7 +122,7 @@ static enum err move_box(struct saver *v, const struct model_param *p, int tp_ra
 /* All parameters of one file tensor; *next is the first parameter not of it. */
 static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *next)
 {
-    bool writes = comm_rank(v->world) == v->writer;
+    bool writes = v->rank->is_logger;
     int64_t n = e->shape[0] * (e->nd == 2 ? e->shape[1] : 1);
     float *tensor = NULL;
     enum err err = ERR_OK;
@@ -210,26 +208,10 @@ static enum err name_file(struct saver *v)
                       : safet_commit(v->file);
 }
 
-enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes)
-{
-    int me = comm_rank(world), n = comm_size(world);
-    for (int i = 0; i < n; i++) {
-        struct comm_req req = {0};
-        if (i == from || (me != from && me != i))
-            continue;
-        if (me == from)
-            TRY(comm_send_start(world, i, SAVE_TAG, what, bytes, &req));
-        else
-            TRY(comm_recv_start(world, from, SAVE_TAG, what, bytes, &req));
-        TRY(comm_finish(&req));
-    }
-    return ERR_OK;
-}
-
 static enum err write_all(struct saver *v)
 {
     int next = 0;
-    bool writes = comm_rank(v->world) == v->writer;
+    bool writes = v->rank->is_logger;
     if (writes)
         err_keep(&v->unsaved->why, find_file(v));
     for (int i = 0; i < v->entries; i++)
@@ -237,19 +219,15 @@ static enum err write_all(struct saver *v)
     if (writes && v->unsaved->why.code == ERR_OK)
         err_keep(&v->unsaved->why, name_file(v));
     v->unsaved->placed = writes && v->file->file.placed;
-    return save_tell(v->world, v->writer, v->unsaved, (int64_t)sizeof *v->unsaved);
+    return comm_broadcast(v->rank->all, v->rank->logger, v->unsaved, (int64_t)sizeof *v->unsaved);
 }
 
-enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const struct save_place *at, struct save_lost *unsaved)
+enum err save_weights(const struct rank *k, struct safet_writer *file, const struct fs_lock *lock,
+                      struct save_lost *unsaved)
 {
-    int coord[AXIS_COUNT] = {0};
-    struct saver v = {.s = s, .x = x, .world = world, .file = at->file,
-                      .lock = at->lock, .unsaved = unsaved};
+    struct saver v = {.s = k->s, .rank = k, .file = file, .lock = lock, .unsaved = unsaved};
     unsaved->why.code = ERR_OK;
-    TRY(exec_weights_gather(x));
-    coord[AXIS_PP] = s->sched.place[s->sched.stages - 1];
-    v.writer = mesh_rank(&s->mesh, coord);
+    TRY(exec_weights_gather(k->x));
     enum err err = list_params(&v);
     if (err == ERR_OK)
         err = write_all(&v);

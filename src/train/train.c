@@ -15,7 +15,6 @@
 #include "folder/init.h"
 #include "train/load.h"
 #include "train/stop.h"
-#include "train/world.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,8 +161,7 @@ static enum err validate_resumed(struct train_rank *r)
     double made = r->rank.is_logger && r->job->folder->validated;
     if (r->resumed == 0 || !is_validated(r))
         return ERR_OK;
-    if (exec_world_group(r->rank.x))
-        TRY(comm_all_reduce(exec_world_group(r->rank.x), &made, 1, DT_F64, COMM_MAX));
+    TRY(comm_all_reduce(r->rank.all, &made, 1, DT_F64, COMM_MAX));
     if (made == 0)
         return validate(r);
     r->validated = r->step;
@@ -184,7 +182,7 @@ static enum err open_results(struct train_rank *r)
 static enum err open_trace(struct train_rank *r)
 {
     const struct trace_head head = {
-        .rank = (uint32_t)comm_rank(r->rank.world), .world = (uint32_t)comm_size(r->rank.world),
+        .rank = (uint32_t)r->rank.me, .world = (uint32_t)comm_size(r->rank.world),
         .pp = (uint32_t)r->rank.coord[AXIS_PP], .tp = (uint32_t)r->rank.coord[AXIS_TP],
         .dp = (uint32_t)r->rank.coord[AXIS_DP], .hash = r->s->report.hash,
     };
@@ -199,7 +197,7 @@ static enum err rehearse(struct train_rank *r)
     return r->rank.dev->async ? exec_rehearse(r->rank.x, &b) : ERR_OK;
 }
 
-/* The folder of a job of processes, taken by the one that reports; others wait in the handshake. */
+/* The folder of a job of processes, taken by the one that reports; others wait in rank_agree. */
 static enum err take_folder(const struct train_rank *r)
 {
     bool own = comm_kind(r->rank.world) == COMM_MPI && r->rank.is_logger;
@@ -435,7 +433,7 @@ static enum err run_job(const struct options *o, struct train_job *job, struct s
         TRY(init_open(o, &s->model, s->tokenizer, init));
         job->init = init;
     }
-    TRY(world_run("plait train", o, s->mesh.world, rank_body, job));
+    TRY(rank_run("plait train", o, s->mesh.world, rank_body, job));
     return train_outcome_of(&outcome);
 }
 

@@ -219,21 +219,15 @@ enum err train_run(const struct options *o, const struct plait_train *call);
 /* The file of the weights before the first step, on the reporting rank: the disk keeps room for all
  * of it. Given up by safet_abandon. Errors: ERR_STORAGE, ERR_MEMORY. Local. (save.c) */
 enum err save_begin(const struct setup *s, struct safet_writer *file);
-/* Both borrowed, and the reporting rank's; others have an empty file. */
-struct save_place {
-    struct safet_writer *file;
-    const struct fs_lock *lock; /* of run.dir */
-};
 struct save_lost {
     struct err_kept why; /* the error of the file */
     bool placed;         /* it has its name all the same, but a power cut may lose it */
 };
 /* Weights in the names of Hugging Face into that file, which then has its name,
- * run.dir/model.safetensors, if run.dir is still this run's. *unsaved: on all ranks; other errors
- * are returned. Collective over the world. (save.c) */
-enum err save_weights(const struct setup *s, struct exec *x, struct comm_world *world,
-                      const struct save_place *at, struct save_lost *unsaved);
-/* What the rank `from` has, into *what of all. Collective over the world. (save.c) */
-enum err save_tell(struct comm_world *world, int from, void *what, int64_t bytes);
+ * run.dir/model.safetensors, if run.dir is still this run's: by its lock, which the reporting rank
+ * has as it has the file. *unsaved: on all ranks; other errors are returned. Collective over the
+ * world. (save.c) */
+enum err save_weights(const struct rank *k, struct safet_writer *file, const struct fs_lock *lock,
+                      struct save_lost *unsaved);
 
 #endif

@@ -180,15 +180,14 @@ static enum err without_weights(const struct train_rank *r, const struct end *e)
  * Collective over the world. */
 static enum err find_first(struct train_rank *r, struct end *e, bool late)
 {
-    int n = r->s->mesh.world, me = comm_rank(r->rank.world);
+    int n = r->s->mesh.world, me = r->rank.me;
     double place = r->lost.code != ERR_OK ? n - me : 0;
-    if (exec_world_group(r->rank.x))
-        TRY(comm_all_reduce(exec_world_group(r->rank.x), &place, 1, DT_F64, COMM_MAX));
+    TRY(comm_all_reduce(r->rank.all, &place, 1, DT_F64, COMM_MAX));
     e->reporter = place > 0 ? n - (int)place : -1;
     if (e->reporter < 0)
         return ERR_OK;
     struct err_kept told = r->lost;
-    TRY(save_tell(r->rank.world, e->reporter, &told, (int64_t)sizeof told));
+    TRY(comm_broadcast(r->rank.all, e->reporter, &told, (int64_t)sizeof told));
     if (me != e->reporter)
         err_keep(&told, err_set(told.code, __FILE__, __LINE__, "rank %d: %s", e->reporter,
                                 err_bare(told.text)));
@@ -220,7 +219,7 @@ static enum err keep_lost(struct train_rank *r, struct end *e)
 /* One rank says how the run ends; the others end well. */
 static bool is_reporter(const struct train_rank *r, const struct end *e)
 {
-    return e->reporter < 0 ? r->rank.is_logger : e->reporter == comm_rank(r->rank.world);
+    return e->reporter < 0 ? r->rank.is_logger : e->reporter == r->rank.me;
 }
 
 /* Weights that are not finite: the cause of a step that is not, or, left by the last update, seen
@@ -260,8 +259,7 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     if (saves(r))
         TRY(train_save_last(r, !e->diverged));
     if (saves(r) && !e->diverged)
-        TRY(save_weights(r->s, r->rank.x, r->rank.world,
-                         &(struct save_place){&r->weights, &r->job->folder->lock}, &e->unsaved));
+        TRY(save_weights(&r->rank, &r->weights, &r->job->folder->lock, &e->unsaved));
     TRY(train_put_off(r, train_close_files(r)));
     return e->reporter < 0 ? find_first(r, e, true) : ERR_OK;
 }
@@ -286,9 +284,8 @@ static bool say_where(struct train_rank *r, struct err_kept *first)
 {
     struct text where = {0};
     enum err err = train_locate(r, &where);
-    struct comm_group *world = exec_world_group(r->rank.x);
-    if (err == ERR_OK && world)
-        err = comm_barrier(world); /* a rank that ends ends what its peers do */
+    if (err == ERR_OK)
+        err = comm_barrier(r->rank.all); /* a rank that ends ends what its peers do */
     bool done = err == ERR_OK;
     if (done)
         err = err_set(first->code, __FILE__, __LINE__, "%s; %s", first->text, where.s);

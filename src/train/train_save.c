@@ -15,13 +15,12 @@
 static enum err name_run(struct train_rank *r)
 {
     char host[65] = "", words[128];
-    struct comm_group *all = exec_world_group(r->rank.x);
     if (r->run[0])
         return ERR_OK;
     (void)gethostname(host, sizeof host - 1);
     int n = snprintf(words, sizeof words, "%s %ld %.6f", host, (long)getpid(), log_date());
     snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)XXH3_64bits(words, (size_t)n));
-    return all ? comm_broadcast(all, 0, r->run, sizeof r->run) : ERR_OK;
+    return comm_broadcast(r->rank.all, 0, r->run, sizeof r->run);
 }
 
 enum err train_save_open(struct train_rank *r)
@@ -31,13 +30,8 @@ enum err train_save_open(struct train_rank *r)
     TRY(name_run(r));
     if (!options_checkpoints(s->o))
         return ERR_OK;
-    struct checkpoint_args a = {.setup = s, .world = k->world, .all = exec_world_group(k->x),
-                                .writer = k->logger, .pp = k->coord[AXIS_PP],
-                                .replica = k->coord[AXIS_DP],
-                                .replicas = (int)s->o->parallel.dp, .store = r->store,
-                                .stores = exec_stage_count(k->x), .run = r->run};
-    a.lock = comm_kind(k->world) == COMM_THREAD || k->is_logger ? &r->job->folder->lock : NULL;
-    TRY(checkpoint_open(&r->ckpt, &a));
+    bool mine = comm_kind(k->world) == COMM_THREAD || k->is_logger;
+    TRY(checkpoint_open(&r->ckpt, k, r->run, mine ? &r->job->folder->lock : NULL));
     r->ckpt.ended = r->ckpt.whole = folder_means_own(s->o) ? r->resumed : 0;
     return s->o->train.save_best ? checkpoint_find_best(&r->ckpt, r->ckpt.ended) : ERR_OK;
 }
@@ -86,7 +80,7 @@ static enum err begin(struct train_rank *r)
 {
     struct state_head head;
     if (options_device(r->s->o) == DEV_CUDA) /* the others measure nothing */
-        TRY(choices_gather(&r->choices, r->rank.dev, exec_world_group(r->rank.x)));
+        TRY(choices_gather(&r->choices, r->rank.dev, r->rank.all));
     fill_head(r, &head);
     head.notes = choices_text(&r->choices);
     return checkpoint_begin(&r->ckpt, &head);

@@ -96,13 +96,12 @@ enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_ho
  * not wait for those that are one round behind. */
 static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *asks, double *n)
 {
-    struct comm_group *world = exec_world_group(r->rank.x);
     TRY(comm_finish(asks));
     r->stop = *n > 0;
     *n = train_asks(r);
-    if (!world || r->stop || i + 1 == train_valid_rounds(r))
+    if (!r->rank.all || r->stop || i + 1 == train_valid_rounds(r))
         return ERR_OK;
-    return comm_all_reduce_start(world, n, 1, DT_F64, COMM_SUM, asks);
+    return comm_all_reduce_start(r->rank.all, n, 1, DT_F64, COMM_SUM, asks);
 }
 
 enum err train_validate(struct train_rank *r)
@@ -121,8 +120,7 @@ enum err train_validate(struct train_rank *r)
     if (r->stop)
         return ERR_OK;
     sums[2] = r->lost.code != ERR_OK;
-    if (exec_world_group(r->rank.x))
-        TRY(comm_all_reduce(exec_world_group(r->rank.x), sums, 3, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(r->rank.all, sums, 3, DT_F64, COMM_SUM));
     r->stop = sums[2] > 0;
     if (r->stop)
         return ERR_OK;

@@ -8,7 +8,7 @@
 
 #include "base/fs.h"
 #include "comm/comm.h"
-#include "train/handshake.h"
+#include "train/rank.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -118,7 +118,7 @@ static enum err greet(void *arg, struct comm_world *w)
     int me = comm_rank(w);
     enum err err = setup_make(&d->o[me], 257, true, &s);
     if (err == ERR_OK)
-        err = handshake(&s, &(struct handshake){.train = d->data[me]}, w);
+        err = rank_agree(&s, &(struct rank_read){.train = d->data[me]}, w);
     setup_free(&s);
     return err;
 }

@@ -17,7 +17,7 @@
 
 enum {
     PEERS_MS = 300,      /* until peers that look every few milliseconds have let go */
-    ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; the handshake's is one above */
+    ALL_ID = COMM_GROUP_IDS - 2, /* of the world's group; rank_agree's is one above */
     TINY_CTAS = 1, CHANNEL_CTAS = 8, OVERLAPPED_CTAS = 16, /* what a lane may take of the GPU */
 };
 
