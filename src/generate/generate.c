@@ -201,8 +201,8 @@ static enum err open_rank(struct generate_rank *r)
     r->head = r->rank.coord[AXIS_PP] == s->sched.place[s->sched.stages - 1];
     TRY(rank_open(&r->rank, &(struct rank_args){.read = {.prompt = prompt_digest(r->job),
                                                          .weights = weights_digest(w)}}));
-    TRY(folder_others(load_weights(&(struct load){&s->model, w, r->rank.threads}, r->rank.x),
-                      w->state.dir));
+    const struct load from = {&s->model, w, r->rank.threads};
+    TRY(folder_others(load_stores(&from, r->rank.x, false), w->state.dir));
     if (r->rank.is_logger && r->job->call->logits)
         TRY(fs_create(&r->file, r->job->call->logits));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));

@@ -28,13 +28,6 @@ enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */
 
 /* ---- parameters as chunks ---- */
 
-enum state_kind checkpoint_kind(enum param_kind kind)
-{
-    static const enum state_kind as[] = {[PARAM_WEIGHT] = STATE_WEIGHT, [PARAM_M] = STATE_M,
-                                         [PARAM_V] = STATE_V};
-    return as[kind];
-}
-
 enum safet_type checkpoint_type(enum dtype at)
 {
     return at == DT_F64 ? SAFET_F64 : SAFET_F32;
@@ -50,40 +43,30 @@ struct state_box checkpoint_box(const struct param *p, const struct state_box *l
 
 /* ---- what this rank writes ---- */
 
-static struct state_chunk chunk_of(const struct setup *s, const struct param *p,
-                                   const struct state_box *local, enum param_kind kind,
-                                   bool *transposed)
-{
-    struct hf_place at;
-    struct state_chunk c = {.kind = checkpoint_kind(kind)};
-    hf_place(&s->model, &p->spec, &at);
-    memcpy(c.tensor, at.tensor, sizeof at.tensor);
-    c.nd = at.nd;
-    memcpy(c.shape, at.shape, sizeof c.shape);
-    struct state_box global = checkpoint_box(p, local);
-    c.box = state_place_box(&at, &global);
-    *transposed = at.transposed;
-    return c;
-}
-
 static void add_piece(struct checkpoint *c, const struct param_piece *piece, enum param_kind kind)
 {
     struct state_box box[3];
-    int n = state_boxes(piece->param->box.local[1], piece->from, piece->to, box);
+    struct hf_place at;
     const char *p = param_snapshot_of(&c->snapshot, kind, piece);
-    for (int i = 0; i < n; i++) {
-        struct state_source *from = &c->source[c->chunks];
-        from->p = p;
-        c->chunk[c->chunks++] = chunk_of(c->s, piece->param, &box[i], kind, &from->transposed);
+    int n = state_boxes(piece->param->box.local[1], piece->from, piece->to, box);
+    hf_place(&c->s->model, &piece->param->spec, &at);
+    for (int i = 0; i < n; i++, c->chunks++) {
+        struct state_chunk *to = &c->chunk[c->chunks];
+        struct state_box global = checkpoint_box(piece->param, &box[i]);
+        *to = (struct state_chunk){.kind = (enum state_kind)kind, .nd = at.nd,
+                                   .box = state_place_box(&at, &global)};
+        memcpy(to->tensor, at.tensor, sizeof at.tensor);
+        memcpy(to->shape, at.shape, sizeof to->shape);
+        c->source[c->chunks] = (struct state_source){.p = p, .transposed = at.transposed};
         p += state_box_elements(&box[i]) * dtype_size(c->s->types.at);
     }
 }
 
 static enum err list_chunks(struct checkpoint *c)
 {
-    int64_t most = (int64_t)PARAM_KINDS * 3 * c->duty.n;
-    TRY(mem_new(num_max(1, most), sizeof *c->chunk, "the chunks of a shard", &c->chunk));
-    TRY(mem_new(num_max(1, most), sizeof *c->source, "the chunks of a shard", &c->source));
+    int64_t most = num_max(1, (int64_t)PARAM_KINDS * 3 * c->duty.n);
+    TRY(mem_new(most, sizeof *c->chunk, "the chunks of a shard", &c->chunk));
+    TRY(mem_new(most, sizeof *c->source, "the chunks of a shard", &c->source));
     for (int kind = 0; kind < PARAM_KINDS; kind++)
         for (int i = 0; i < c->duty.n; i++)
             add_piece(c, &c->duty.piece[i], (enum param_kind)kind);
@@ -103,12 +86,11 @@ enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char 
                          const struct fs_lock *lock)
 {
     const struct setup *s = k->s;
-    *c = (struct checkpoint){.rank = k, .s = s, .lock = lock};
+    *c = (struct checkpoint){.rank = k, .s = s, .lock = lock, .run = run};
     /* Of a GPU's rank most processors are idle, but for one that queues its work, and who computes
      * on them is disturbed by one alone. */
     bool idle = options_device(s->o) == DEV_CUDA;
     c->helpers = idle ? (int)num_min(IDLE_HELPERS, k->threads - 1) : 1;
-    snprintf(c->run, sizeof c->run, "%s", run);
     enum err err = param_duty_open(&c->duty, exec_stores(k->x), exec_stage_count(k->x),
                                    k->coord[AXIS_DP], s->mesh.size[AXIS_DP]);
     if (err == ERR_OK)
@@ -187,12 +169,6 @@ static enum err flush_in_run(const struct checkpoint *c, const char *name)
     return err;
 }
 
-/* The lines of the steps that are saved: going on from here does none of them again. */
-static enum err flush_metrics(const struct checkpoint *c)
-{
-    return c->rank->is_logger ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
-}
-
 /* Another run may have the folder's name by now, and what is in it. */
 static enum err check_lock(const struct checkpoint *c)
 {
@@ -207,7 +183,8 @@ static enum err write_part(void *arg)
     struct checkpoint *c = arg;
     TRY(check_lock(c));
     TRY(write_shard(c));
-    return flush_metrics(c);
+    /* The lines of the steps that are saved: going on from here does none of them again. */
+    return c->rank->is_logger ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
 }
 
 static void *write_beside(void *arg)
@@ -220,20 +197,6 @@ static void *write_beside(void *arg)
 }
 
 /* ---- beginning and ending ---- */
-
-/* Nobody waits here for long: all threads are done, or are waited for by their ranks. */
-static enum err finish_earlier(struct checkpoint *c, int64_t step)
-{
-    if (c->step == 0)
-        return ERR_OK;
-    if (c->rank->is_logger && !checkpoint_written(c) && !c->waited) {
-        c->waited = true; /* once; it is seldom the only time */
-        log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
-                 "save less often (train.save_every), or to a faster disk", (long long)step,
-                 (long long)c->step);
-    }
-    return checkpoint_end(c);
-}
 
 enum err checkpoint_copy(struct checkpoint *c, int64_t step)
 {
@@ -261,10 +224,10 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     struct err_kept begun;
     err_keep(&begun, thread_start(&c->thread, write_beside, c, "write a checkpoint"));
     c->runs = begun.code == ERR_OK;
-    if (c->runs)
-        return ERR_OK;
-    c->err = begun;
-    atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
+    if (!c->runs) {
+        c->err = begun;
+        atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
+    }
     return ERR_OK;
 }
 
@@ -272,8 +235,15 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
  * ranks do, for all of them end it together. */
 enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
 {
-    struct err_kept earlier;
-    err_keep(&earlier, finish_earlier(c, head->step));
+    struct err_kept earlier = {.code = ERR_OK};
+    if (c->step > 0 && c->rank->is_logger && !checkpoint_written(c) && !c->waited) {
+        c->waited = true; /* once; it is seldom the only time */
+        log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
+                 "save less often (train.save_every), or to a faster disk", (long long)head->step,
+                 (long long)c->step);
+    }
+    if (c->step > 0)
+        err_keep(&earlier, checkpoint_end(c));
     bool whole = earlier.code == ERR_OK || earlier.code == ERR_STORAGE;
     if (!whole || c->refused > 0)
         return err_again(&earlier);
@@ -496,23 +466,17 @@ bool checkpoint_would_be_best(const struct checkpoint *c, double loss)
     return beside && (c->best.step == 0 || loss < c->best.loss);
 }
 
-/* By falling steps; later ones than `last` go before the first step. */
-static enum err look_for_best(struct checkpoint *c, int64_t last)
+enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
 {
     struct state_found *found;
     int n, first = 0;
+    if (!c->rank->is_logger)
+        return share(c);
     TRY(state_list(c->s->o->run.dir, &found, &n));
-    while (first < n && found[first].step > last)
+    while (first < n && found[first].step > last) /* these go before the first step */
         first++;
     (void)state_best(c->s->o->run.dir, found + first, n - first, &c->best.step, &c->best.loss);
     mem_free(found);
-    return ERR_OK;
-}
-
-enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
-{
-    if (c->rank->is_logger)
-        TRY(look_for_best(c, last));
     return share(c);
 }
 

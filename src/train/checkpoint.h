@@ -15,9 +15,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How parameters stand in a checkpoint, for who writes and who reads: their kinds, the type of
- * their numbers (`at` of the device), and a box of p's local part among all of p. */
-enum state_kind checkpoint_kind(enum param_kind kind);
+/* How parameters stand in a checkpoint, for who writes and who reads: the type of their numbers
+ * (`at` of the device), and a box of p's local part among all of p. Kinds have the same numbers. */
+_Static_assert((int)PARAM_WEIGHT == (int)STATE_WEIGHT && (int)PARAM_M == (int)STATE_M &&
+               (int)PARAM_V == (int)STATE_V, "one order");
 enum safet_type checkpoint_type(enum dtype at);
 struct state_box checkpoint_box(const struct param *p, const struct state_box *local);
 
@@ -43,7 +44,7 @@ struct checkpoint {
     struct state_chunk *chunk;   /* owned; [chunks] */
     struct state_source *source; /* owned; [chunks]: in the snapshot */
     int chunks, helpers;      /* threads beside the one that writes */
-    char run[64];             /* state_save.run */
+    const char *run;          /* borrowed; state_save.run */
     struct checkpoint_best best; /* train.save_best; the same on all ranks */
     int64_t step, ended;      /* of the save under way, 0: none is; of the last one, also one that
                                  failed: that is not tried again */
@@ -64,7 +65,7 @@ struct checkpoint {
     char *text;               /* owned; of its shard, for the index */
 };
 
-/* run: state_save.run; lock: of run.dir, in the process that took it; NULL elsewhere. Takes the
+/* run: state_save.run, borrowed; lock: of run.dir, in the process that took it; NULL elsewhere. Takes the
  * host memory of a copy. Errors: ERR_MEMORY. Local; released by checkpoint_close, which waits for a
  * thread. */
 enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char *run,

@@ -63,44 +63,36 @@ static void add_rank(const struct train_rank *r, struct text *t)
 
 /* ---- weights ---- */
 
-/* The first weight on this rank that is not finite, with its key. */
-static enum err look_at_weights(const struct train_rank *r, bool *found, double key[2],
-                                struct text *words)
-{
-    *found = false;
-    if (r->rank.dev->kind == DEV_NULL) /* it has none */
-        return ERR_OK;
-    for (int i = 0; i < exec_stage_count(r->rank.x); i++) {
-        const struct param_store *s = r->store[i];
-        for (int k = 0; k < s->n; k++) {
-            const struct param *p = &s->param[k];
-            struct probe_operand o = {.p = param_w(p), .rows = 1, .cols = p->count,
-                                      .type = r->rank.dev->ct};
-            struct probe_element e;
-            bool finite, before = *found && key[0] <= exec_stage_id(r->rank.x, i);
-            if (before)
-                continue;
-            TRY(probe_look(r->rank.dev, &o, &e, &finite));
-            if (finite)
-                continue;
-            *found = true;
-            key[0] = exec_stage_id(r->rank.x, i);
-            key[1] = k;
-            text_free(words);
-            text_add(words, "%s is not finite: %g on ", p->spec.name, num_unsigned_nan(e.value));
-            add_rank(r, words);
-        }
-    }
-    return ERR_OK;
-}
-
+/* The first weight of any rank that is not finite: by its stage, then its number there. */
 enum err train_weights_finite(const struct train_rank *r, bool *finite, struct text *out)
 {
+    struct dev *dev = r->rank.dev;
     struct text words = {0};
     double key[2] = {0, 0};
-    bool found;
-    int first = -1;
-    enum err err = look_at_weights(r, &found, key, &words);
+    bool found = false;
+    /* A null device has none. */
+    int first = -1, stages = dev->kind == DEV_NULL ? 0 : exec_stage_count(r->rank.x);
+    enum err err = ERR_OK;
+    for (int i = 0; i < stages && err == ERR_OK; i++) {
+        const struct param_store *s = exec_stores(r->rank.x)[i];
+        int id = exec_stage_id(r->rank.x, i);
+        for (int k = 0; k < s->n && err == ERR_OK && !(found && key[0] <= id); k++) {
+            const struct param *p = &s->param[k];
+            struct probe_operand o = {.p = param_w(p), .rows = 1, .cols = p->count,
+                                      .type = dev->ct};
+            struct probe_element e;
+            bool good;
+            err = probe_look(dev, &o, &e, &good);
+            if (err != ERR_OK || good)
+                continue;
+            found = true;
+            key[0] = id;
+            key[1] = k;
+            text_free(&words);
+            text_add(&words, "%s is not finite: %g on ", p->spec.name, num_unsigned_nan(e.value));
+            add_rank(r, &words);
+        }
+    }
     if (err == ERR_OK)
         err = earliest(r, found, key, 2, &first);
     *finite = err != ERR_OK || first < 0;
@@ -136,25 +128,16 @@ static enum err run_again(struct search *s)
     struct exec_hooks hooks = {.begins = on_begins, .arg = s};
     int64_t tokens = r->s->share * r->job->train.targets;
     struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
-    struct exec_batch b;
     if (r->bad_round >= 0)
         return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
     TRY(train_read(r, r->taken + 1));
-    train_batch(r, r->taken + 1, &b);
+    struct exec_batch b = train_batch(r, r->taken + 1);
     exec_zero_grads(r->rank.x);
     TRY(exec_run(r->rank.x, &r->s->sched, &b, &hooks));
     return exec_own_sums(r->rank.x, &step, s->sums);
 }
 
 /* ---- its words ---- */
-
-static const struct stage *stage_of(const struct search *s)
-{
-    for (int i = 0; i < exec_stage_count(s->r->rank.x); i++)
-        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->rank.x, i) == s->in.stage)
-            return exec_stage_at(s->r->rank.x, i);
-    return NULL;
-}
 
 enum pass { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_WEIGHTS, PASS_END };
 static const char *const pass_name[] = {"the forward", "the recomputed forward", "the backward",
@@ -169,19 +152,6 @@ static enum pass pass_of(struct sched_instr in)
                                                 : PASS_END;
 }
 
-static void key_of(const struct search *s, double key[KEYS])
-{
-    enum pass pass = pass_of(s->in);
-    bool end = pass == PASS_END;
-    key[0] = end;
-    key[1] = end ? 0 : s->in.mb;
-    key[2] = pass;
-    key[3] = end ? 0 : pass == PASS_FORWARD || pass == PASS_AGAIN ? s->in.stage : -s->in.stage;
-    key[4] = -(double)s->in.seg; /* the last layers' goes first */
-    key[5] = (double)s->probe.call;
-    key[6] = s->probe.met;
-}
-
 /* " with layers.0.mlp.up.weight", " for the gradient of ...": of the parameters among the operands
  * the first. */
 static void add_param(const struct search *s, struct text *t)
@@ -190,7 +160,7 @@ static void add_param(const struct search *s, struct text *t)
     for (int i = 0; i < s->probe.operands; i++) {
         const struct probe_operand *o = &s->probe.operand[i];
         for (int k = 0; k < exec_stage_count(r->rank.x) && o->rows > 0; k++) {
-            const struct param_store *of = r->store[k];
+            const struct param_store *of = exec_stores(r->rank.x)[k];
             for (int n = 0; n < of->n; n++) {
                 const char *w = of->w + of->param[n].offset * of->ct;
                 const char *grad = of->grad + of->param[n].offset * of->at;
@@ -209,8 +179,11 @@ static void add_param(const struct search *s, struct text *t)
 /* "the forward of microbatch 2 in stage 1, layer 3, attn" */
 static void add_place(const struct search *s, struct text *t)
 {
-    const struct stage *of = stage_of(s);
+    const struct stage *of = NULL;
     enum pass pass = pass_of(s->in);
+    for (int i = 0; i < exec_stage_count(s->r->rank.x) && !of; i++)
+        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->rank.x, i) == s->in.stage)
+            of = exec_stage_at(s->r->rank.x, i);
     text_add(t, "%s of ", pass_name[pass]);
     if (pass == PASS_END) {
         text_add(t, "the step");
@@ -241,35 +214,40 @@ static void describe(const struct search *s, struct text *t)
                              : " from finite operands");
 }
 
-/* No rank has a find. */
-static enum err explain_none(const struct search *s, struct text *out)
+/* What the earliest find is; where no rank has one, what that means. */
+static enum err tell(const struct search *s, struct text *out)
 {
-    double sums[SUMS_COUNT];
+    const struct rank *k = &s->r->rank;
+    struct text words = {0};
+    double key[KEYS] = {0}, sums[SUMS_COUNT];
     bool finite = true;
+    int first = -1;
+    if (s->probe.found) {
+        enum pass pass = pass_of(s->in);
+        bool end = pass == PASS_END, forward = pass == PASS_FORWARD || pass == PASS_AGAIN;
+        describe(s, &words);
+        key[0] = end;
+        key[1] = end ? 0 : s->in.mb;
+        key[2] = pass;
+        key[3] = end ? 0 : forward ? s->in.stage : -s->in.stage;
+        key[4] = -(double)s->in.seg; /* the last layers' goes first */
+        key[5] = (double)s->probe.call;
+        key[6] = s->probe.met;
+    }
+    enum err err = earliest(s->r, s->probe.found, key, KEYS, &first);
+    if (err == ERR_OK && first >= 0)
+        err = share(s->r, first, &words, out);
+    text_free(&words);
+    if (err != ERR_OK || first >= 0)
+        return err;
     memcpy(sums, s->sums, sizeof sums);
-    TRY(comm_all_reduce(s->r->rank.all, sums, SUMS_COUNT, DT_F64, COMM_SUM));
+    TRY(comm_all_reduce(k->all, sums, SUMS_COUNT, DT_F64, COMM_SUM));
     for (int i = 0; i < SUMS_COUNT; i++)
         finite = finite && isfinite(sums[i]);
     text_add(out, finite ? "run once more, the same samples give finite numbers: what was seen "
                            "cannot be repeated, so look at the machine"
                          : "every rank's numbers are finite, their sum over the ranks is not");
     return out->err;
-}
-
-static enum err tell(const struct search *s, struct text *out)
-{
-    struct text words = {0};
-    double key[KEYS] = {0};
-    int first = -1;
-    if (s->probe.found) {
-        describe(s, &words);
-        key_of(s, key);
-    }
-    enum err err = earliest(s->r, s->probe.found, key, KEYS, &first);
-    if (err == ERR_OK)
-        err = first < 0 ? explain_none(s, out) : share(s->r, first, &words, out);
-    text_free(&words);
-    return err;
 }
 
 static enum err goes_on(void)
@@ -280,13 +258,11 @@ static enum err goes_on(void)
     return ERR_OK;
 }
 
-/* It takes as long as a step or two, and no progress is seen meanwhile. */
-static void say_search(const struct train_rank *r)
+enum err train_locate(struct train_rank *r, struct text *out)
 {
+    struct search s = {.r = r, .in = {.op = SCHED_STEP}};
     const struct plait_train *call = r->job->call;
-    char words[128];
-    if (!r->rank.is_logger || !call->on_search)
-        return;
+    char words[128]; /* it takes as long as a step or two, and no progress is seen meanwhile */
     if (r->bad_round < 0)
         snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",
                  (long long)r->taken + 1);
@@ -294,13 +270,8 @@ static void say_search(const struct train_rank *r)
         snprintf(words, sizeof words, "the validation behind step %lld is not finite: its batch "
                  "%lld is run once more to find where", (long long)r->step,
                  (long long)r->bad_round + 1);
-    call->on_search(call->arg, words);
-}
-
-enum err train_locate(struct train_rank *r, struct text *out)
-{
-    struct search s = {.r = r, .in = {.op = SCHED_STEP}};
-    say_search(r);
+    if (r->rank.is_logger && call->on_search)
+        call->on_search(call->arg, words);
     TRY(goes_on());
     TRY(probe_on(r->rank.dev, &s.probe));
     s.probe.goes_on = goes_on;
@@ -312,17 +283,4 @@ enum err train_locate(struct train_rank *r, struct text *out)
         err = r->rank.dev->ops->sync(r->rank.dev);
     probe_off(r->rank.dev, &s.probe);
     return err == ERR_OK ? tell(&s, out) : err;
-}
-
-/* ---- validation ---- */
-
-enum err train_valid_lost(struct train_rank *r, int64_t round)
-{
-    double key = (double)round, least = round < 0 ? -DBL_MAX : -key;
-    int64_t rounds = train_valid_rounds(r);
-    TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
-    r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
-    FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
-                        "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),
-         (long long)r->bad_round + 1, (long long)rounds);
 }

@@ -1,14 +1,252 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run says of itself: the table before the first step, a line of metrics.jsonl and a call
- * for each step and validation, the summary behind the last. The reporting rank alone writes and
- * calls back.
+ * What a run says of itself, and keeps. The table before the first step; for each step and
+ * validation a call and a line of metrics.jsonl (docs/metrics.md), a JSON object that leaves with
+ * one write; the summary behind the last. log.txt, what it said, with lines of steps as seldom as
+ * on a standard error that is no terminal; run.json, what it is and how each start ended. The
+ * reporting rank alone writes and calls back. Numbers of metrics have all their digits; one that is
+ * not finite is null, for JSON has no word for it. Steps take no memory.
  */
 #include "train/train.h"
 
-#include "device/profile.h"
+#include "base/cores.h"
+#include "base/fs_sys.h"
+#include "base/log.h"
+#include "config/machine.h"
 #include "config/rates.h"
+#include "device/profile.h"
 #include "setup/room.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- metrics.jsonl ---- */
+
+struct line { char s[METRICS_LINE]; int n; };
+
+static void add(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add(struct line *l, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    l->n += vsnprintf(l->s + l->n, (size_t)(METRICS_LINE - l->n), fmt, ap);
+    va_end(ap);
+    ENSURE(l->n < METRICS_LINE);
+}
+
+static void add_real(struct line *l, const char *name, double value)
+{
+    char number[32];
+    add(l, ", \"%s\": %s", name, text_json_real(value, number));
+}
+
+/* The run ends behind the next step or two. */
+static void keep(struct metrics_late *late, const struct line *l)
+{
+    if (late->n + l->n > (int)sizeof late->s)
+        return;
+    late->first = late->n == 0 ? l->n : late->first;
+    memcpy(late->s + late->n, l->s, (size_t)l->n);
+    late->n += l->n;
+}
+
+/* Both kinds of line end alike: when, and how long the run had taken. */
+static enum err put(struct train_rank *r, struct line *l)
+{
+    bool broken = r->late.n > 0;
+    r->late.begin = broken ? r->late.begin : fs_sys_end(r->metrics, "metrics.jsonl");
+    add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
+    enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
+    if (broken || err == ERR_STORAGE)
+        keep(&r->late, l);
+    return err;
+}
+
+/* Is the file whole up to where the first late line was to stand? What a disk took of that and
+ * could not give back (fs_append) goes now. */
+static bool is_whole(const struct train_rank *r)
+{
+    int64_t end = fs_sys_end(r->metrics, "metrics.jsonl"), begin = r->late.begin;
+    bool part = begin >= 0 && end > begin && end - begin < r->late.first;
+    return !part || fs_sys_cut(r->metrics, "metrics.jsonl", begin) == 0;
+}
+
+/* What fails is said already, and by a resume that lacks the lines. */
+void train_metrics_again(struct train_rank *r)
+{
+    if (r->late.n > 0 && is_whole(r))
+        (void)fs_append(r->metrics, "metrics.jsonl", r->late.s, r->late.n);
+    r->late.n = 0;
+}
+
+static enum err metrics_step(struct train_rank *r, const struct plait_step *p)
+{
+    struct line l = {.n = 0};
+    add(&l, "{\"step\": %lld", (long long)p->step);
+    add_real(&l, "loss", p->loss);
+    add_real(&l, "grad_norm", p->grad_norm);
+    add_real(&l, "lr", p->lr);
+    add(&l, ", \"tokens\": %lld", (long long)p->tokens);
+    add_real(&l, "tokens_per_s", p->tokens_per_s);
+    add_real(&l, "seconds", p->seconds);
+    return put(r, &l);
+}
+
+static enum err metrics_valid(struct train_rank *r, const double *bits_per_byte)
+{
+    struct line l = {.n = 0};
+    add(&l, "{\"step\": %lld", (long long)r->step);
+    add_real(&l, "valid_loss", r->valid_loss);
+    add(&l, ", \"valid_tokens\": %lld", (long long)r->valid_tokens);
+    if (bits_per_byte)
+        add_real(&l, "bits_per_byte", *bits_per_byte);
+    return put(r, &l);
+}
+
+/* ---- log.txt ---- */
+
+static const double line_pause = 2; /* seconds between lines of steps, with train.log_every 0 */
+
+void train_log_open(struct log_keep *log)
+{
+    char host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    log_keep_open(log);
+    log_keep_set(log);
+    log_kept(FOLDER_LOG_BEGINS "on host %s: plait %s", (long)getpid(), host, PLAIT_VERSION);
+}
+
+void train_log_close(struct log_keep *log)
+{
+    log_keep_close(log);
+    log_keep_set(NULL);
+}
+
+static void log_step(struct train_rank *r, const struct plait_step *p)
+{
+    int64_t every = r->s->o->train.log_every;
+    double now = log_now();
+    bool edge = p->step == r->resumed + 1 || p->step == p->steps;
+    if (!edge && (every > 0 ? p->step % every != 0 : now - r->logged < line_pause))
+        return;
+    r->logged = now;
+    log_kept("step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  %.0f %s/s", (long long)p->step,
+             (long long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s,
+             p->rows ? "rows" : "tok");
+}
+
+/* ---- run.json ---- */
+
+static void add_word(struct text *t, const char *name, const char *value)
+{
+    text_add(t, "\"%s\": ", name);
+    if (value)
+        text_add_json(t, value);
+    else
+        text_add(t, "null");
+    text_add(t, ",\n");
+}
+
+static void add_hash(struct text *t, const char *name, uint64_t hash)
+{
+    char word[24];
+    snprintf(word, sizeof word, "%016llx", (unsigned long long)hash);
+    add_word(t, name, hash ? word : NULL);
+}
+
+/* The units of the device that this host has, as GPUs; none of a processor. */
+static void add_devices(const struct options *o, struct text *t)
+{
+    struct text units = {0};
+    bool first = true;
+    dev_describe_units(options_device(o), &units);
+    text_add(t, "\"devices\": [");
+    for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1) {
+        *end = '\0';
+        text_add(t, "%s", first ? "" : ", ");
+        text_add_json(t, s);
+        first = false;
+    }
+    text_add(t, "],\n");
+    t->err = t->err != ERR_OK ? t->err : units.err;
+    text_free(&units);
+}
+
+static void add_machine(const struct train_rank *r, struct text *t)
+{
+    char host[65] = "", device[256];
+    struct text processor = {0};
+    (void)gethostname(host, sizeof host - 1);
+    machine_processor(&processor);
+    dev_describe_kind(options_device(r->s->o), device, sizeof device);
+    add_word(t, "host", host);
+    add_word(t, "processor", processor.s);
+    text_add(t, "\"cores\": %d,\n", cores_usable());
+    add_word(t, "device", device);
+    add_devices(r->s->o, t);
+    t->err = t->err != ERR_OK ? t->err : processor.err;
+    text_free(&processor);
+}
+
+void train_record_facts(const struct train_rank *r, struct text *t)
+{
+    const struct options *o = r->s->o;
+    char layout[96];
+#ifdef PLAIT_COMMIT
+    const char *commit = PLAIT_COMMIT;
+#else
+    const char *commit = NULL;
+#endif
+    add_word(t, "version", PLAIT_VERSION);
+    add_word(t, "commit", commit);
+    add_machine(r, t);
+    text_add(t, "\"ranks\": %d,\n", r->s->mesh.world);
+    snprintf(layout, sizeof layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
+             (long long)o->parallel.pp, (long long)o->parallel.dp);
+    add_word(t, "layout", layout);
+    add_word(t, "schedule", r->s->sched.name);
+    add_word(t, "transport", comm_kind(r->rank.world) == COMM_MPI ? "mpi" : "thread");
+    text_add(t, "\"steps\": %lld,\n", (long long)o->train.steps);
+    add_hash(t, "data_hash", r->job->train.hash);
+    add_hash(t, "valid_hash", r->job->valid.hash);
+    add_word(t, "tokenizer", r->s->tokenizer);
+}
+
+/* ---- the end ---- */
+
+enum err train_outcome_of(struct train_outcome *o)
+{
+    return atomic_load(&o->stopped) ? err_adopt(ERR_STOPPED, o->text) : ERR_OK;
+}
+
+void train_record_end(const struct train_job *job, enum err code)
+{
+    struct err_kept kept;
+    err_keep(&kept, code);
+    if (job->folder->begun && code == ERR_OK)
+        log_kept("ended behind step %lld", (long long)job->folder->done);
+    else if (job->folder->begun)
+        log_kept("ended with code %d behind step %lld: %s", (int)code,
+                 (long long)job->folder->done, err_bare(kept.text));
+    if (job->folder->begun)
+        folder_end(job->folder, code, kept.text);
+    (void)!err_again(&kept);
+}
+
+void train_record_rank(const struct train_rank *r, const struct err_kept *end)
+{
+    enum err code = err_again(end);
+    if (code == ERR_OK)
+        code = err_again(&r->told);
+    if (code == ERR_OK)
+        code = train_outcome_of(r->job->outcome);
+    if (r->rank.is_logger)
+        train_record_end(r->job, code);
+}
+
+/* ---- what is said ---- */
 
 /* The file that callers write reports to, as far as is known here: a terminal that stands still is
  * no hang. */
@@ -58,7 +296,7 @@ enum err train_report_step(struct train_rank *r, int64_t step)
                      (double)(o->train.steps - step);
     if (!r->rank.is_logger)
         return ERR_OK;
-    train_log_step(r, &p);
+    log_step(r, &p);
     TRY(train_put_off(r, metrics_step(r, &p)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)

@@ -17,24 +17,18 @@
 
 /* ---- reading ---- */
 
-/* Bytes of weights and moments that this rank holds. */
-static int64_t held_bytes(const struct train_rank *r)
-{
-    int64_t n = 0;
-    for (int i = 0; i < exec_stage_count(r->rank.x); i++)
-        n += r->store[i]->elements + 2 * r->store[i]->elements / r->store[i]->shares;
-    return n * dtype_size(r->rank.dev->at);
-}
-
 static enum err load_all(struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
     const struct load from = {&r->s->model, &saved, r->rank.threads};
+    struct param_store *const *store = exec_stores(r->rank.x);
     double begin = log_now();
-    TRY(load_stores(&from, (const struct param_store *const *)r->store, exec_stage_count(r->rank.x),
-                    true));
-    r->loaded = held_bytes(r);
+    TRY(load_stores(&from, r->rank.x, true));
     r->load_s = log_now() - begin;
+    r->loaded = 0;
+    for (int i = 0; i < exec_stage_count(r->rank.x); i++)
+        r->loaded += (store[i]->elements + 2 * store[i]->elements / store[i]->shares) *
+                     dtype_size(r->rank.dev->at);
     return ERR_OK;
 }
 
@@ -157,36 +151,20 @@ static enum err agree(const struct train_rank *r, enum err err, const struct sta
 
 /* ---- one checkpoint ---- */
 
-/* The run kept its best by validation, and goes on without that word. */
-static void say_best(const struct train_rank *r, const struct state_index *x,
-                     const struct options *was)
-{
-    const struct options *o = r->s->o;
-    bool own = r->rank.is_logger && folder_means_own(o);
-    if (own && was->train.save_best && !o->train.save_best)
-        log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
-                           "checkpoint goes like any older one; add train.save_best=true to keep "
-                           "it", x->dir);
-}
-
 /* It is good on all ranks. Choices of algorithms come before the first GEMM; a device of another
  * kind has none, which is said. */
 static enum err take(struct train_rank *r, const struct state_index *x, const struct options *was)
 {
-    bool taken = false;
+    const struct options *o = r->s->o;
+    bool taken = false, own = r->rank.is_logger && folder_means_own(o);
     TRY(dev_choose(r->rank.dev, x->head.notes, &taken));
     take_head(r, &x->head, was);
     say_origin(r, x->dir, &x->head, was);
-    say_best(r, x, was);
+    if (own && was->train.save_best && !o->train.save_best) /* it goes on without that word */
+        log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
+                           "checkpoint goes like any older one; add train.save_best=true to keep "
+                           "it", x->dir);
     return say_choices(r, taken || was->train.device != r->s->o->train.device);
-}
-
-static enum err same_run(const struct train_rank *r, const struct state_index *x,
-                         const struct options *was)
-{
-    struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
-                               r->job->valid.hash};
-    return resume_same(&here, x, was);
 }
 
 static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int *bad)
@@ -195,7 +173,9 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
     struct options was;
     enum err err = agree(r, resume_open(&x, dir, step, &was), &x, dir, bad);
     if (err == ERR_OK && *bad < 0) {
-        err = same_run(r, &x, &was);
+        struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
+                                   r->job->valid.hash};
+        err = resume_same(&here, &x, &was);
         if (err == ERR_OK)
             err = load_all(r, &x);
         err = agree(r, err, &x, dir, bad);
@@ -276,24 +256,18 @@ static enum err try_newest(struct train_rank *r)
     return err;
 }
 
-/* The first rank chooses; whether the others have it is seen when they open it. */
-static enum err choose(const struct train_rank *r, char **dir, int64_t *step)
-{
-    const struct options *o = r->s->o;
-    if (r->rank.me == 0)
-        TRY(folder_resumed(o, dir, step));
-    TRY(comm_broadcast(r->rank.all, 0, step, sizeof *step));
-    if (*dir)
-        return ERR_OK;
-    return *step < 0 ? mem_string(o->run.resume, dir) : state_dir(o->run.dir, *step, dir);
-}
-
 static enum err try_named(struct train_rank *r)
 {
+    const struct options *o = r->s->o;
     char *dir = NULL;
     int64_t step;
     int bad;
-    enum err err = choose(r, &dir, &step);
+    /* The first rank chooses; whether the others have it is seen when they open it. */
+    if (r->rank.me == 0)
+        TRY(folder_resumed(o, &dir, &step));
+    enum err err = comm_broadcast(r->rank.all, 0, &step, sizeof step);
+    if (err == ERR_OK && !dir)
+        err = step < 0 ? mem_string(o->run.resume, &dir) : state_dir(o->run.dir, step, &dir);
     if (err == ERR_OK)
         err = folder_others(try_one(r, dir, step, &bad), dir);
     mem_free(dir);

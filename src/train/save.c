@@ -19,7 +19,7 @@ enum { SAVE_TAG = 1 << 20, /* above the pipeline's tags */
 /* The walk: one parameter of the model, where it lies in its file tensor, who holds it. */
 struct saver {
     const struct setup *s;
-    const struct rank *rank; /* the one that reports writes */
+    const struct rank *rank;   /* the one that reports writes */
     struct model_param *param; /* owned; all parameters of the model, tied once */
     int params;
     struct safet_entry *entry; /* owned; file tensors, each of one or several neighbours in param */
@@ -30,41 +30,16 @@ struct saver {
     struct save_lost *unsaved;  /* borrowed */
 };
 
-static enum err list_params(struct saver *v)
-{
-    const struct model *a = &v->s->model;
-    TRY(model_param_list(a, &v->param, &v->params));
-    return hf_entries(a, SAFET_F32, &v->entry, &v->entries);
-}
-
-/* Pipeline stage that holds a part; the tied head's copy is never asked for, and of two replicas
- * the first is written. */
-static int stage_of(const struct setup *s, const struct model_param *p)
-{
-    for (int i = 0; i < s->sched.stages; i++)
-        if (model_stage_has(&s->cut[i], p->layer))
-            return i;
-    return 0;
-}
-
 /* This rank's parameter of that name. */
-static const struct param *own(struct saver *v, const struct model_param *p)
+static const struct param *own(const struct saver *v, const struct model_param *p)
 {
-    for (int i = 0; i < exec_stage_count(v->rank->x); i++) {
-        const struct param_store *s = &exec_stage_at(v->rank->x, i)->params;
-        for (int j = 0; j < s->n; j++)
-            if (strcmp(s->param[j].spec.name, p->name) == 0 && !s->param[j].spec.tied_copy)
-                return &s->param[j];
-    }
+    struct param_store *const *store = exec_stores(v->rank->x);
+    for (int i = 0; i < exec_stage_count(v->rank->x); i++)
+        for (int j = 0; j < store[i]->n; j++)
+            if (strcmp(store[i]->param[j].spec.name, p->name) == 0 &&
+                !store[i]->param[j].spec.tied_copy)
+                return &store[i]->param[j];
     return NULL;
-}
-
-/* This rank's box, local extents. */
-static enum err read_box(struct saver *v, const struct model_param *p, float *out, int64_t n)
-{
-    const struct param *mine = own(v, p);
-    ENSURE(mine && mine->count == n);
-    return param_read_f32(mine, out);
 }
 
 /* What a file keeps transposed goes tile by tile, so that its cache lines are filled while they are
@@ -88,7 +63,10 @@ static void place_box(const struct hf_place *at, const struct model_box *b, cons
 static enum err move_box(struct saver *v, const struct model_param *p, int tp_rank, float *tensor)
 {
     const struct setup *s = v->s;
-    int stage = stage_of(s, p), coord[AXIS_COUNT] = {0};
+    int stage = 0, coord[AXIS_COUNT] = {0};
+    /* The tied head's copy is never asked for, and of two replicas the first is written. */
+    while (stage < s->sched.stages - 1 && !model_stage_has(&s->cut[stage], p->layer))
+        stage++;
     struct param_place place = {&s->model, &s->split, &s->cut[stage], tp_rank, false, 0, 1};
     struct comm_req req = {0};
     struct hf_place at;
@@ -104,7 +82,9 @@ static enum err move_box(struct saver *v, const struct model_param *p, int tp_ra
     model_param_box(&s->split, p, tp_rank, &box);
     int64_t n = box.local[0] * box.local[1];
     TRY(mem_new(n, sizeof *values, p->name, &values));
-    enum err err = me == owner ? read_box(v, p, values, n) : ERR_OK;
+    const struct param *mine = me == owner ? own(v, p) : NULL;
+    ENSURE(me != owner || (mine && mine->count == n));
+    enum err err = mine ? param_read_f32(mine, values) : ERR_OK;
     if (err == ERR_OK && me != v->rank->logger)
         err = comm_send_start(v->rank->world, v->rank->logger, SAVE_TAG, values, n * 4, &req);
     if (err == ERR_OK && me != owner)
@@ -160,52 +140,30 @@ static enum err create_file(struct saver *v)
     return safet_keep_room(v->file);
 }
 
-static void free_lists(struct saver *v)
-{
-    mem_free(v->param);
-    mem_free(v->entry);
-}
-
 enum err save_begin(const struct setup *s, struct safet_writer *file)
 {
     struct saver v = {.s = s, .file = file};
-    enum err err = list_params(&v);
-    if (err == ERR_OK)
-        err = create_file(&v);
-    free_lists(&v);
+    TRY(hf_entries(&s->model, SAFET_F32, &v.entry, &v.entries));
+    enum err err = create_file(&v);
+    mem_free(v.entry);
     return err;
-}
-
-/* A run has begun there since, in a folder of that name. */
-static enum err look_for_strangers(struct saver *v)
-{
-    static const char *const name[] = {"plait.lock", "config.yaml"};
-    for (int i = 0; i < 2 && !fs_lock_stands(v->lock); i++) {
-        char *path;
-        TRY(fs_join(v->s->o->run.dir, name[i], &path));
-        v->strange = v->strange || fs_exists(path);
-        mem_free(path);
-    }
-    return ERR_OK;
 }
 
 /* The file that was begun; where somebody has removed it, or its folder, another. */
 static enum err find_file(struct saver *v)
 {
+    static const char *const name[] = {"plait.lock", "config.yaml"};
     if (fs_is_there(&v->file->file))
         return ERR_OK;
     safet_abandon(v->file);
     TRY(fs_make_dirs(v->s->o->run.dir));
-    TRY(look_for_strangers(v));
+    for (int i = 0; i < 2 && !fs_lock_stands(v->lock); i++) { /* of a later run */
+        char *path;
+        TRY(fs_join(v->s->o->run.dir, name[i], &path));
+        v->strange = v->strange || fs_exists(path);
+        mem_free(path);
+    }
     return create_file(v);
-}
-
-/* The weights are not to be taken for another run's. */
-static enum err name_file(struct saver *v)
-{
-    return v->strange ? fs_leave(&v->file->file, "run.dir was moved away, and what has its name "
-                                                 "now is of another run")
-                      : safet_commit(v->file);
 }
 
 static enum err write_all(struct saver *v)
@@ -217,7 +175,10 @@ static enum err write_all(struct saver *v)
     for (int i = 0; i < v->entries; i++)
         TRY(move_tensor(v, &v->entry[i], &next));
     if (writes && v->unsaved->why.code == ERR_OK)
-        err_keep(&v->unsaved->why, name_file(v));
+        err_keep(&v->unsaved->why,
+                 v->strange ? fs_leave(&v->file->file, "run.dir was moved away, and what has its "
+                                                       "name now is of another run")
+                            : safet_commit(v->file));
     v->unsaved->placed = writes && v->file->file.placed;
     return comm_broadcast(v->rank->all, v->rank->logger, v->unsaved, (int64_t)sizeof *v->unsaved);
 }
@@ -228,9 +189,12 @@ enum err save_weights(const struct rank *k, struct safet_writer *file, const str
     struct saver v = {.s = k->s, .rank = k, .file = file, .lock = lock, .unsaved = unsaved};
     unsaved->why.code = ERR_OK;
     TRY(exec_weights_gather(k->x));
-    enum err err = list_params(&v);
+    enum err err = model_param_list(&k->s->model, &v.param, &v.params);
+    if (err == ERR_OK)
+        err = hf_entries(&k->s->model, SAFET_F32, &v.entry, &v.entries);
     if (err == ERR_OK)
         err = write_all(&v);
-    free_lists(&v);
+    mem_free(v.param);
+    mem_free(v.entry);
     return err;
 }

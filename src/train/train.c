@@ -19,23 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-int64_t train_place(const struct train_rank *r, int64_t step)
-{
-    return step % TRAIN_READ * r->s->share;
-}
-
-enum err train_read(struct train_rank *r, int64_t step)
-{
-    const struct data_set *d = &r->job->train;
-    int64_t share = r->s->share, at = train_place(r, step);
-    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * share;
-    for (int64_t i = 0; i < share; i++)
-        TRY(data_sample(d, (uint64_t)r->s->o->train.seed, first + i,
-                        r->inputs + (at + i) * d->inputs, r->targets + (at + i) * d->targets));
-    r->read = step;
-    return ERR_OK;
-}
-
 /* For the step under way and those behind it. A file that fails ends the run behind steps whose
  * samples are there; before the first there is nothing to keep. */
 static enum err read_ahead(struct train_rank *r)
@@ -47,16 +30,6 @@ static enum err read_ahead(struct train_rank *r)
         TRY(train_put_off(r, train_read(r, r->read + 1)));
     ENSURE(r->read >= r->step);
     return ERR_OK;
-}
-
-void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b)
-{
-    const struct data_set *d = &r->job->train;
-    int64_t at = train_place(r, step);
-    *b = (struct exec_batch){.input = r->inputs + at * d->inputs,
-                             .targets = r->targets + at * d->targets,
-                             .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
-                             .row0 = r->rank.coord[AXIS_DP] * r->s->share * r->s->model.seq};
 }
 
 static double *landing(const struct train_rank *r, int64_t step)
@@ -75,14 +48,6 @@ static void on_step(void *arg, struct optim_step *out)
                                .saved = checkpoint_written(&r->ckpt)};
 }
 
-/* Behind a step whose optimizer ran with it: its sums are on their way. */
-static enum err land(struct train_rank *r)
-{
-    TRY(exec_land(r->rank.x, landing(r, r->step)));
-    r->queued = r->step;
-    return ERR_OK;
-}
-
 /* ---- when steps end ---- */
 
 /* What is queued from here on belongs to the steps behind this one. */
@@ -97,26 +62,20 @@ static enum err wait_step(const struct train_rank *r, int64_t step)
     return r->rank.dev->ops->event_synchronize(r->rank.dev, (int)(step % TRAIN_AHEAD));
 }
 
-/* How long a step took that the device is through: from the end of the one before, or from where it
- * began when nothing was on its way. */
-static enum err time_step(struct train_rank *r, int64_t step)
-{
-    double begin, end;
-    TRY(r->rank.dev->ops->timer_read(r->rank.dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
-    TRY(r->rank.dev->ops->timer_read(r->rank.dev, r->timer + step % TRAIN_TIMERS, &end));
-    r->took = end - begin;
-    return ERR_OK;
-}
-
-/* A step's result stands in r->result. */
+/* A step's result stands in r->result, and the device is through it. It took as long as from the
+ * end of the one before, or from where it began when nothing was on its way. */
 static enum err take_result(struct train_rank *r, int64_t step)
 {
+    struct dev *dev = r->rank.dev;
+    double begin, end;
     r->taken = step;
     r->loss = r->result.loss;
     r->stop = r->stop || r->result.stop > 0;
     r->save = r->save || r->result.save > 0;
     r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
-    TRY(time_step(r, step));
+    TRY(dev->ops->timer_read(dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
+    TRY(dev->ops->timer_read(dev, r->timer + step % TRAIN_TIMERS, &end));
+    r->took = end - begin;
     r->slowest = fmax(r->slowest, r->took);
     return train_report_step(r, step);
 }
@@ -170,40 +129,6 @@ static enum err validate_resumed(struct train_rank *r)
 
 /* ---- one rank ---- */
 
-static enum err open_results(struct train_rank *r)
-{
-    r->store = exec_stores(r->rank.x);
-    r->records = r->s->decided[DECIDED_GRAPH].value && r->rank.dev->ops->graph_begin;
-    return r->rank.dev->ops->host_alloc(r->rank.dev,
-                                   (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
-                                   "results of steps", (void **)&r->landed);
-}
-
-static enum err open_trace(struct train_rank *r)
-{
-    const struct trace_head head = {
-        .rank = (uint32_t)r->rank.me, .world = (uint32_t)comm_size(r->rank.world),
-        .pp = (uint32_t)r->rank.coord[AXIS_PP], .tp = (uint32_t)r->rank.coord[AXIS_TP],
-        .dp = (uint32_t)r->rank.coord[AXIS_DP], .hash = r->s->report.hash,
-    };
-    return trace_open(r->rank.world, r->rank.x, &head, r->s->o->run.dir, &r->trace);
-}
-
-/* With samples of zeros. */
-static enum err rehearse(struct train_rank *r)
-{
-    struct exec_batch b = {.input = r->inputs, .targets = r->targets, .samples = r->s->share,
-                           .t = r->s->model.seq};
-    return r->rank.dev->async ? exec_rehearse(r->rank.x, &b) : ERR_OK;
-}
-
-/* The folder of a job of processes, taken by the one that reports; others wait in rank_agree. */
-static enum err take_folder(const struct train_rank *r)
-{
-    bool own = comm_kind(r->rank.world) == COMM_MPI && r->rank.is_logger;
-    return own ? folder_take(r->job->folder, r->s->o, &r->s->model) : ERR_OK;
-}
-
 /* The weights of model.init, where the run begins. */
 static enum err begin_with(struct train_rank *r)
 {
@@ -215,55 +140,65 @@ static enum err begin_with(struct train_rank *r)
                              "are gone, and model.init was not read for them; start again",
              o->run.dir);
     const struct load from = {&r->s->model, r->job->init, r->rank.threads};
-    return folder_others(load_weights(&from, r->rank.x), r->job->init->state.dir);
+    return folder_others(load_stores(&from, r->rank.x, false), r->job->init->state.dir);
 }
 
 static enum err open_rank(struct train_rank *r)
 {
     const struct setup *s = r->s;
+    struct rank *k = &r->rank;
     struct rank_args a = {.read = {.train = r->job->train.hash, .valid = r->job->valid.hash,
                                    .weights = r->job->init ? weights_digest(r->job->init) : 0},
                           .trace = s->o->train.trace, .profile = s->o->train.profile};
-    TRY(take_folder(r));
-    TRY(rank_open(&r->rank, &a));
-    TRY(exec_init(r->rank.x, (uint64_t)s->o->train.seed, r->rank.threads));
-    TRY(open_results(r));
+    if (comm_kind(k->world) == COMM_MPI && k->is_logger) /* others wait in rank_agree */
+        TRY(folder_take(r->job->folder, s->o, &s->model));
+    TRY(rank_open(k, &a));
+    TRY(exec_init(k->x, (uint64_t)s->o->train.seed, k->threads));
+    r->records = s->decided[DECIDED_GRAPH].value && k->dev->ops->graph_begin;
+    TRY(k->dev->ops->host_alloc(k->dev,
+                                (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
+                                "results of steps", (void **)&r->landed));
     TRY(train_resume(r));
     TRY(begin_with(r));
-    TRY(exec_weights_keep(r->rank.x));
+    TRY(exec_weights_keep(k->x));
     TRY(train_save_open(r));
-    TRY(r->rank.dev->ops->timer_alloc(r->rank.dev, TRAIN_TIMERS, &r->timer));
+    TRY(k->dev->ops->timer_alloc(k->dev, TRAIN_TIMERS, &r->timer));
     int64_t read = TRAIN_READ * s->share;
     TRY(mem_new(read * r->job->train.inputs, sizeof *r->inputs, "the steps' inputs", &r->inputs));
     TRY(mem_new(read * r->job->train.targets, sizeof *r->targets, "the steps' targets",
                 &r->targets));
-    TRY(rehearse(r));
-    TRY(train_valid_open(r));
-    return ERR_OK;
-}
-
-static enum err begin_folder(struct train_rank *r)
-{
-    struct text facts = {0};
-    struct folder *f = r->job->folder;
-    train_record_facts(r, &facts);
-    enum err err = folder_begin(f, r->s, r->resumed, &facts, &r->metrics);
-    text_free(&facts);
-    if (err == ERR_OK && f->log >= 0)
-        log_keep_to(r->job->log, f->log, f->log_path);
-    else if (err == ERR_OK)
-        log_keep_close(r->job->log);
-    return err;
+    struct exec_batch zeros = train_batch(r, 0);
+    if (k->dev->async)
+        TRY(exec_rehearse(k->x, &zeros));
+    return train_valid_open(r);
 }
 
 /* Once every rank is ready to run. */
 static enum err open_files(struct train_rank *r)
 {
-    if (r->rank.is_logger)
-        TRY(begin_folder(r));
-    if (r->rank.is_logger && r->s->o->run.save)
+    const struct rank *k = &r->rank;
+    const struct trace_head head = {
+        .rank = (uint32_t)k->me, .world = (uint32_t)comm_size(k->world),
+        .pp = (uint32_t)k->coord[AXIS_PP], .tp = (uint32_t)k->coord[AXIS_TP],
+        .dp = (uint32_t)k->coord[AXIS_DP], .hash = r->s->report.hash,
+    };
+    struct text facts = {0};
+    struct folder *f = r->job->folder;
+    if (k->is_logger) {
+        train_record_facts(r, &facts);
+        enum err err = folder_begin(f, r->s, r->resumed, &facts, &r->metrics);
+        text_free(&facts);
+        TRY(err);
+        if (f->log >= 0)
+            log_keep_to(r->job->log, f->log, f->log_path);
+        else
+            log_keep_close(r->job->log);
+    }
+    if (k->is_logger && r->s->o->run.save)
         TRY(save_begin(r->s, &r->weights));
-    return r->s->o->train.trace ? open_trace(r) : ERR_OK;
+    if (!r->s->o->train.trace)
+        return ERR_OK;
+    return trace_open(k->world, k->x, &head, r->s->o->run.dir, &r->trace);
 }
 
 /* The host queues a step before it knows the result of the last one, unless what it then does needs
@@ -286,25 +221,19 @@ static enum err trace_steps(struct train_rank *r, int64_t last)
     return ERR_OK;
 }
 
-/* Record the step under way, which is not done by it. Steps before it are waited for, once, so that
- * what one takes is known. */
-static enum err record_step(struct train_rank *r, const struct exec_batch *b,
-                            const struct exec_hooks *hooks)
-{
-    TRY(take_results(r, r->step - 1));
-    exec_zero_grads(r->rank.x);
-    enum err err = exec_record(r->rank.x, b, hooks, &r->records);
-    if (err == ERR_OK && !r->records && r->s->o->train.graph == OPTIONS_GRAPH_ON)
-        FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use auto "
-                           "or off", (long long)r->step);
-    return err;
-}
-
 static enum err run_step(struct train_rank *r, const struct exec_batch *b,
                          const struct exec_hooks *hooks)
 {
-    if (r->records && r->step == r->resumed + OPTIONS_RECORDED)
-        TRY(record_step(r, b, hooks));
+    if (r->records && r->step == r->resumed + OPTIONS_RECORDED) {
+        /* It is recorded, and not done by that. Steps before it are waited for, once, so that what
+         * one takes is known. */
+        TRY(take_results(r, r->step - 1));
+        exec_zero_grads(r->rank.x);
+        TRY(exec_record(r->rank.x, b, hooks, &r->records));
+        if (!r->records && r->s->o->train.graph == OPTIONS_GRAPH_ON)
+            FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use "
+                               "auto or off", (long long)r->step);
+    }
     if (exec_recorded(r->rank.x)) {
         r->replayed++;
         return exec_replay(r->rank.x, b, hooks, r->slowest);
@@ -318,22 +247,23 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
  * is on its way is waited for. */
 static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
 {
-    struct exec_batch b;
+    struct dev *dev = r->rank.dev;
     TRY(read_ahead(r));
-    train_batch(r, r->step, &b);
+    struct exec_batch b = train_batch(r, r->step);
     TRY(run_step(r, &b, hooks));
     if (r->step == r->resumed + WARM_STEPS)
         comm_warmup_end(r->rank.world);
-    TRY(land(r));
+    TRY(exec_land(r->rank.x, landing(r, r->step))); /* its sums are on their way */
+    r->queued = r->step;
     TRY(timer_end(r, r->step));
-    TRY(r->rank.dev->ops->event_record(r->rank.dev, (int)(r->step % TRAIN_AHEAD)));
+    TRY(dev->ops->event_record(dev, (int)(r->step % TRAIN_AHEAD)));
     if (runs_ahead(r))
         TRY(train_save_ahead(r));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
-    return trace_steps(r, still || !r->rank.dev->async ? r->step : r->step - 1);
+    return trace_steps(r, still || !dev->async ? r->step : r->step - 1);
 }
 
 static enum err run_steps(struct train_rank *r)
@@ -404,30 +334,22 @@ static enum err rank_body(void *arg, struct comm_world *world)
 
 /* ---- the run ---- */
 
-static enum err open_data(struct train_job *job)
-{
-    const struct options *o = job->setup->o;
-    const struct model *a = &job->setup->model;
-    struct data_want want;
-    options_want(a, &want);
-    TRY(data_open(o->data.train, &want, true, &job->train));
-    if (o->data.valid[0])
-        TRY(data_open(o->data.valid, &want, true, &job->valid));
-    return ERR_OK;
-}
-
 /* init: where the weights of model.init are opened. */
 static enum err run_job(const struct options *o, struct train_job *job, struct setup *s,
                         struct weights *init)
 {
     struct train_outcome outcome = {.stopped = false};
+    struct data_want want;
     job->outcome = &outcome;
     comm_environment();
     TRY(setup_ask_gpus(s, comm_gpus_reach));
     TRY(host_check(s));
     if (o->train.transport != COMM_MPI)
         TRY(folder_take(job->folder, o, &s->model));
-    TRY(open_data(job));
+    options_want(&s->model, &want);
+    TRY(data_open(o->data.train, &want, true, &job->train));
+    if (o->data.valid[0])
+        TRY(data_open(o->data.valid, &want, true, &job->valid));
     s->tokenizer = job->train.tokenizer;
     if (init_begins(o)) {
         TRY(init_open(o, &s->model, s->tokenizer, init));

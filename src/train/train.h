@@ -67,7 +67,6 @@ struct train_rank {
     struct metrics_late late; /* n > 0: metrics are written no further, whole up to there */
     bool trace_broken; /* the same of the trace */
     struct safet_writer weights; /* on the reporting rank, begun before the first step */
-    struct param_store **store;  /* the executor's; [stages of this rank] */
     struct lr lr;               /* the run's learning rates */
     int64_t resumed;            /* the step that it goes on behind; 0: a new run */
     char run[64];               /* its name in checkpoints */
@@ -108,9 +107,6 @@ struct train_rank {
     double logged;              /* log_now of the last step's line in log.txt */
 };
 
-/* The first sample of a step in r->inputs and r->targets. Local. (train.c) */
-int64_t train_place(const struct train_rank *r, int64_t step);
-
 /* Make the list of a validation's ragged round, and rehearse its rounds, when there is a file for
  * it. Errors: ERR_MEMORY. Local. (valid.c) */
 enum err train_valid_open(struct train_rank *r);
@@ -125,10 +121,22 @@ enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_ho
                            double *loss);
 int64_t train_valid_rounds(const struct train_rank *r);
 
-/* Samples of this rank for a step, into inputs and targets; and the batch that they are. Local.
- * (train.c) */
+/* The first sample of a step in r->inputs and r->targets; samples of this rank for it; the batch
+ * that they are. Local. (train_rank.c) */
+int64_t train_place(const struct train_rank *r, int64_t step);
 enum err train_read(struct train_rank *r, int64_t step);
-void train_batch(const struct train_rank *r, int64_t step, struct exec_batch *b);
+struct exec_batch train_batch(const struct train_rank *r, int64_t step);
+/* Does this rank ask all to stop behind the step under way: was the process told to, has the run
+ * taken as long as it may, or has this rank an error that it has put off? Local. (train_rank.c) */
+bool train_asks(const struct train_rank *r);
+bool train_out_of_time(const struct train_rank *r);
+/* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without, or of a state that is
+ * no checkpoint (ERR_NONFINITE), waits until they are saved: keeps it, if it is the first, and says
+ * ERR_OK. Other errors are passed on. Local. (train_rank.c) */
+enum err train_put_off(struct train_rank *r, enum err err);
+/* From here on this rank deals with an error: should the process end before that is done, it is
+ * said. `says`: also by a signal's end, once in the job. Local. (train_rank.c) */
+void train_deal_with(struct train_rank *r, const struct err_kept *first, bool says);
 
 /* The step behind the last good one, or the validation's r->bad_round, is not finite, and the
  * weights are: where the first such number comes from, as a half sentence. Gradients are undefined
@@ -137,9 +145,6 @@ enum err train_locate(struct train_rank *r, struct text *out);
 /* Are all weights finite? If not, "NAME is not finite: inf on rank ...". Collective over the world.
  * (nonfinite.c) */
 enum err train_weights_finite(const struct train_rank *r, bool *finite, struct text *out);
-/* ERR_NONFINITE for r->valid_loss: r->bad_round is the first `round` of any rank whose loss was not
- * finite (-1: this one has none). Collective over the world. (nonfinite.c) */
-enum err train_valid_lost(struct train_rank *r, int64_t round);
 
 /* Goes on from the checkpoint that run.resume means: weights (before exec_weights_keep) and
  * moments, the numbers of steps, rates. Also where there is none: r->lr is set. Errors: ERR_CONFIG
@@ -162,8 +167,7 @@ enum err train_save_validated(struct train_rank *r);
  * what is under way is ended. As train_save_step. (train_save.c) */
 enum err train_save_last(struct train_rank *r, bool finite);
 /* The table before the first step, and what the ranks' memory is; r->stop: a rank was asked to stop
- * until now. Collective over the world.
- * (report.c) */
+ * until now. Collective over the world. (report.c) */
 enum err train_report_start(struct train_rank *r);
 /* The step that r->result is of; r->took is how long it took. Local. (report.c) */
 enum err train_report_step(struct train_rank *r, int64_t step);
@@ -175,13 +179,6 @@ enum err train_report_valid(struct train_rank *r);
 enum err train_report_end(struct train_rank *r);
 /* "weights in runs/a/model.safetensors", or why there are none. Local. (report.c) */
 void train_say_weights(const struct train_rank *r, struct text *page);
-/* Does this rank ask all to stop behind the step under way: was the process told to, or has this
- * rank an error that it has put off? Local. (train_end.c) */
-bool train_asks(const struct train_rank *r);
-/* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without, or of a state that is
- * no checkpoint (ERR_NONFINITE), waits until they are saved: keeps it, if it is the first, and says
- * ERR_OK. Other errors are passed on. Local. (train_end.c) */
-enum err train_put_off(struct train_rank *r, enum err err);
 /* Behind the steps, which ended with `err`: saves the weights, also those of before a step that is
  * not finite, closes metrics and trace, and reports. Returns what the run comes to on this rank: of
  * an error that one rank has put off that rank says it, with what became of the weights, and the
@@ -191,27 +188,22 @@ enum err train_end(struct train_rank *r, enum err err);
 /* Closes metrics and trace, and gives up weights that are not saved. Idempotent. Errors:
  * ERR_STORAGE. Local. (train_end.c) */
 enum err train_close_files(struct train_rank *r);
-/* ERR_STOPPED where work is left. (train_end.c) */
+/* ERR_STOPPED where work is left. (report.c) */
 enum err train_outcome_of(struct train_outcome *o);
 
-/* Of log.txt: from a run's start lines wait for the file; a line of a step, where one is due.
- * Local. (train_record.c) */
+/* Of log.txt: from a run's start lines wait for the file. Local. (report.c) */
 void train_log_open(struct log_keep *log);
 void train_log_close(struct log_keep *log);
-void train_log_step(struct train_rank *r, const struct plait_step *p);
-/* Of run.json: members on program, machine, layout and data. Local. (train_record.c) */
+/* Of run.json: members on program, machine, layout and data. Local. (report.c) */
 void train_record_facts(const struct train_rank *r, struct text *out);
 /* How the run ended, into log.txt and run.json; the thread's error stays. Where ranks are processes
- * the reporting one says it before it leaves. Local. (train_record.c) */
+ * the reporting one says it before it leaves. Local. (report.c) */
 void train_record_end(const struct train_job *job, enum err code);
 void train_record_rank(const struct train_rank *r, const struct err_kept *end);
 
-/* A line of metrics.jsonl; bits_per_byte NULL: the tokenizer does not know bytes. On the reporting
- * rank. Errors: ERR_STORAGE. Local. (metrics.c) */
-enum err metrics_step(struct train_rank *r, const struct plait_step *p);
-enum err metrics_valid(struct train_rank *r, const double *bits_per_byte);
-/* Lines that could not be written, once more, so that what is saved behind their steps has them. */
-void metrics_again(struct train_rank *r);
+/* Lines of metrics that could not be written, once more, so that what is saved behind their steps
+ * has them. Local. (report.c) */
+void train_metrics_again(struct train_rank *r);
 
 /* The run: checks, data, ranks, steps, weights. Called once in each process. (train.c) */
 enum err train_run(const struct options *o, const struct plait_train *call);

@@ -15,39 +15,6 @@
 
 #include <stdio.h>
 
-/* Has the run taken as long as it may? */
-static bool out_of_time(const struct train_rank *r)
-{
-    double limit = r->s->o->train.time_limit;
-    return limit > 0 && r->rank.is_logger && log_now() - r->job->began > limit;
-}
-
-bool train_asks(const struct train_rank *r)
-{
-    return stop_asked() != 0 || r->lost.code != ERR_OK || out_of_time(r);
-}
-
-/* From here on this rank deals with an error: should the process end before that is done, it is
- * said. `says`: also by a signal's end, once in the job. */
-static void deal_with(struct train_rank *r, const struct err_kept *first, bool says)
-{
-    if (says)
-        stop_pending(first->text);
-    comm_files_behind(r->rank.world, first);
-}
-
-enum err train_put_off(struct train_rank *r, enum err err)
-{
-    if (err != ERR_STORAGE && err != ERR_DATA && err != ERR_NONFINITE)
-        return err;
-    if (r->lost.code == ERR_OK) {
-        err_keep(&r->lost, err);
-        deal_with(r, &r->lost, true);
-    } else if (err == ERR_NONFINITE)
-        log_line(LOG_ERROR, "%s", err_text()); /* the other error is the run's */
-    return ERR_OK;
-}
-
 enum err train_close_files(struct train_rank *r)
 {
     struct err_kept first;
@@ -71,7 +38,7 @@ static bool work_left(const struct train_rank *r)
 static void say_stop(const struct train_rank *r, struct text *page)
 {
     int why = stop_asked();
-    if (!why && out_of_time(r))
+    if (!why && train_out_of_time(r))
         text_add(page, "stopped by train.time_limit %g s", r->s->o->train.time_limit);
     else
         text_add(page, "stopped by %s%s", why ? stop_name(why) : "a request",
@@ -104,11 +71,6 @@ static enum err note_stop(struct train_rank *r)
     return err;
 }
 
-enum err train_outcome_of(struct train_outcome *o)
-{
-    return atomic_load(&o->stopped) ? err_adopt(ERR_STOPPED, o->text) : ERR_OK;
-}
-
 /* ---- the ends ---- */
 
 /* What the ranks know of the end. */
@@ -135,17 +97,6 @@ static enum err both(const struct err_kept *first, enum err second, const char *
                    "%s; %s: %s", first->text, between, err_bare(then.text));
 }
 
-/* "; run.resume=auto goes on from step 10", where that is not the last one. */
-static void say_earlier(const struct train_rank *r, struct text *page)
-{
-    if (!r->ckpt.s || r->ckpt.whole == r->taken)
-        return;
-    if (r->ckpt.whole > 0)
-        text_add(page, "; run.resume=auto goes on from step %lld", (long long)r->ckpt.whole);
-    else
-        text_add(page, "; there is no checkpoint to go on from");
-}
-
 /* The first error, with what became of the weights. */
 static enum err with_weights(const struct train_rank *r, const struct end *e)
 {
@@ -157,21 +108,12 @@ static enum err with_weights(const struct train_rank *r, const struct end *e)
                  (long long)r->taken, r->s->o->run.dir);
     else
         train_say_weights(r, &page);
-    say_earlier(r, &page);
+    if (r->ckpt.s && r->ckpt.whole != r->taken && r->ckpt.whole > 0)
+        text_add(&page, "; run.resume=auto goes on from step %lld", (long long)r->ckpt.whole);
+    else if (r->ckpt.s && r->ckpt.whole != r->taken)
+        text_add(&page, "; there is no checkpoint to go on from");
     enum err said = page.err == ERR_OK ? err_set(e->first.code, __FILE__, __LINE__, "%s; %s",
                                                  e->first.text, page.s) : err_again(&e->first);
-    text_free(&page);
-    return said;
-}
-
-/* Nothing but the weights failed; of a run that was stopped, that too. */
-static enum err without_weights(const struct train_rank *r, const struct end *e)
-{
-    struct text page = {0};
-    if (r->stop && work_left(r))
-        say_stop(r, &page);
-    enum err said = err_set(e->unsaved.why.code, __FILE__, __LINE__, "%s%s",
-                            page.err == ERR_OK && page.s ? page.s : "", e->unsaved.why.text);
     text_free(&page);
     return said;
 }
@@ -199,23 +141,6 @@ static enum err find_first(struct train_rank *r, struct end *e, bool late)
     return ERR_OK;
 }
 
-/* A step's loss or norm, or a validation's loss, is not finite, as all ranks know: with what to
- * do. */
-static enum err keep_lost(struct train_rank *r, struct end *e)
-{
-    const struct options *o = r->s->o;
-    const char *way = o->optim.clip > 0 ? "lengthen optim.warmup" : "set optim.clip 1";
-    struct err_kept said;
-    err_keep(&said, ERR_NONFINITE);
-    enum err err = err_set(ERR_NONFINITE, __FILE__, __LINE__,
-                           "%s; lower optim.lr or %s, or look at the data of that %s", said.text,
-                           way, r->bad_round < 0 ? "step" : "batch");
-    err_keep(&e->first, err);
-    struct dev *dev = r->rank.dev;
-    err = dev->ops->sync(dev); /* a step that was queued behind it changes nothing */
-    return err == ERR_OK ? err : both(&e->first, err, "then", true);
-}
-
 /* One rank says how the run ends; the others end well. */
 static bool is_reporter(const struct train_rank *r, const struct end *e)
 {
@@ -229,17 +154,16 @@ static enum err look_at_weights(const struct train_rank *r, struct end *e)
     const bool lost = e->first.code == ERR_NONFINITE, fails = e->first.code != ERR_OK;
     struct text words = {0};
     bool finite = true;
+    char whose[64] = "at the start";
     if (r->taken == 0 && !lost)
         return ERR_OK;
     enum err err = train_weights_finite(r, &finite, &words);
     e->diverged = !finite;
-    if (!finite && r->taken == 0)
-        err_keep(&e->first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; already the weights at "
-                                    "the start are not: %s", e->first.text, words.s));
-    else if (!finite && lost)
+    if (r->taken > 0)
+        snprintf(whose, sizeof whose, "that step %lld left", (long long)r->taken);
+    if (!finite && lost)
         err_keep(&e->first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "%s; already the weights "
-                                    "that step %lld left are not: %s", e->first.text,
-                                    (long long)r->taken, words.s));
+                                    "%s are not: %s", e->first.text, whose, words.s));
     else if (!finite)
         err_keep(&e->first, err_set(fails ? e->first.code : ERR_NONFINITE, __FILE__, __LINE__,
                                     "%s%sstep %lld left weights that are not finite: %s; lower "
@@ -254,8 +178,8 @@ static enum err keep_weights(struct train_rank *r, struct end *e)
     TRY(find_first(r, e, false));
     TRY(look_at_weights(r, e));
     if (e->first.code != ERR_OK)
-        deal_with(r, &e->first, is_reporter(r, e));
-    metrics_again(r);
+        train_deal_with(r, &e->first, is_reporter(r, e));
+    train_metrics_again(r);
     if (saves(r))
         TRY(train_save_last(r, !e->diverged));
     if (saves(r) && !e->diverged)
@@ -274,7 +198,16 @@ static enum err say_unsaved(const struct train_rank *r, const struct end *e, enu
              (long long)r->taken);
     if (first->code != ERR_OK)
         return both(first, err, between, true);
-    return err == e->unsaved.why.code ? without_weights(r, e) : err;
+    if (err != e->unsaved.why.code)
+        return err;
+    /* Nothing but the weights failed; of a run that was stopped, that too. */
+    struct text page = {0};
+    if (r->stop && work_left(r))
+        say_stop(r, &page);
+    err = err_set(err, __FILE__, __LINE__, "%s%s", page.err == ERR_OK && page.s ? page.s : "",
+                  e->unsaved.why.text);
+    text_free(&page);
+    return err;
 }
 
 /* The first error, with where the first number that is not finite comes from. A search that fails
@@ -300,9 +233,16 @@ enum err train_end(struct train_rank *r, enum err err)
 {
     struct end e = {.reporter = -1};
     bool finite = err != ERR_NONFINITE, done = true;
-    if (!finite)
-        TRY(keep_lost(r, &e));
-    else if (err != ERR_OK && r->lost.code != ERR_OK)
+    if (!finite) { /* a step's loss or norm, or a validation's loss, as all ranks know */
+        const char *way = r->s->o->optim.clip > 0 ? "lengthen optim.warmup" : "set optim.clip 1";
+        err_keep(&e.first, err);
+        err_keep(&e.first, err_set(err, __FILE__, __LINE__, "%s; lower optim.lr or %s, or look at "
+                                   "the data of that %s", e.first.text, way,
+                                   r->bad_round < 0 ? "step" : "batch"));
+        err = r->rank.dev->ops->sync(r->rank.dev); /* a step queued behind it changes nothing */
+        if (err != ERR_OK)
+            return both(&e.first, err, "then", true);
+    } else if (err != ERR_OK && r->lost.code != ERR_OK)
         return both(&r->lost, err, "then, before weights were saved", false);
     else
         TRY(err);

@@ -11,23 +11,18 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* A run's name is its begin: host, process, time. The same on all ranks. */
-static enum err name_run(struct train_rank *r)
-{
-    char host[65] = "", words[128];
-    if (r->run[0])
-        return ERR_OK;
-    (void)gethostname(host, sizeof host - 1);
-    int n = snprintf(words, sizeof words, "%s %ld %.6f", host, (long)getpid(), log_date());
-    snprintf(r->run, sizeof r->run, "%016llx", (unsigned long long)XXH3_64bits(words, (size_t)n));
-    return comm_broadcast(r->rank.all, 0, r->run, sizeof r->run);
-}
-
 enum err train_save_open(struct train_rank *r)
 {
     const struct setup *s = r->s;
     const struct rank *k = &r->rank;
-    TRY(name_run(r));
+    char host[65] = "", words[128];
+    if (!r->run[0]) { /* its name is its begin: host, process, time; the same on all ranks */
+        (void)gethostname(host, sizeof host - 1);
+        int n = snprintf(words, sizeof words, "%s %ld %.6f", host, (long)getpid(), log_date());
+        snprintf(r->run, sizeof r->run, "%016llx",
+                 (unsigned long long)XXH3_64bits(words, (size_t)n));
+        TRY(comm_broadcast(k->all, 0, r->run, sizeof r->run));
+    }
     if (!options_checkpoints(s->o))
         return ERR_OK;
     bool mine = comm_kind(k->world) == COMM_THREAD || k->is_logger;
@@ -54,43 +49,30 @@ enum err train_save_ahead(struct train_rank *r)
     return free && train_save_due(r) ? checkpoint_copy(&r->ckpt, r->step) : ERR_OK;
 }
 
-static void fill_head(const struct train_rank *r, struct state_head *h)
-{
-    const struct options *o = r->s->o;
-    *h = (struct state_head){.step = r->taken,
-                             .type = checkpoint_type(r->rank.dev->at),
-                             .model = r->s->model,
-                             .seed = (uint64_t)o->train.seed,
-                             .data_hash = r->job->train.hash,
-                             .valid_hash = r->job->valid.hash,
-                             .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
-                             .warmup = r->lr.warmup,
-                             .decay = r->lr.decay,
-                             .steps = r->lr.steps,
-                             .loss = r->loss,
-                             .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
-                             .world = r->s->mesh.world};
-    memcpy(h->run, r->run, sizeof h->run);
-    snprintf(h->tokenizer, sizeof h->tokenizer, "%s", r->s->tokenizer);
-    snprintf(h->layout, sizeof h->layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
-             (long long)o->parallel.pp, (long long)o->parallel.dp);
-}
-
 static enum err begin(struct train_rank *r)
 {
-    struct state_head head;
-    if (options_device(r->s->o) == DEV_CUDA) /* the others measure nothing */
+    const struct options *o = r->s->o;
+    struct state_head h = {.step = r->taken,
+                           .type = checkpoint_type(r->rank.dev->at),
+                           .model = r->s->model,
+                           .seed = (uint64_t)o->train.seed,
+                           .data_hash = r->job->train.hash,
+                           .valid_hash = r->job->valid.hash,
+                           .tokenizer_hash = tokenizer_hash(r->s->tokenizer),
+                           .warmup = r->lr.warmup,
+                           .decay = r->lr.decay,
+                           .steps = r->lr.steps,
+                           .loss = r->loss,
+                           .valid_loss = r->validated == r->taken ? r->valid_loss : NAN,
+                           .world = r->s->mesh.world};
+    memcpy(h.run, r->run, sizeof h.run);
+    snprintf(h.tokenizer, sizeof h.tokenizer, "%s", r->s->tokenizer);
+    snprintf(h.layout, sizeof h.layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
+             (long long)o->parallel.pp, (long long)o->parallel.dp);
+    if (options_device(o) == DEV_CUDA) /* the others measure nothing */
         TRY(choices_gather(&r->choices, r->rank.dev, r->rank.all));
-    fill_head(r, &head);
-    head.notes = choices_text(&r->choices);
-    return checkpoint_begin(&r->ckpt, &head);
-}
-
-/* A validation was made behind the step, and none was better. */
-static bool is_best(const struct train_rank *r)
-{
-    return saves(r) && r->s->o->train.save_best && r->validated == r->step &&
-           checkpoint_would_be_best(&r->ckpt, r->valid_loss);
+    h.notes = choices_text(&r->choices);
+    return checkpoint_begin(&r->ckpt, &h);
 }
 
 /* Requests until now are answered behind this step. */
@@ -119,7 +101,9 @@ enum err train_save_step(struct train_rank *r)
         err = checkpoint_end(&r->ckpt);
     r->all_written = false;
     TRY(train_put_off(r, err));
-    bool due = train_save_due(r) || is_best(r);
+    bool best = saves(r) && r->s->o->train.save_best && r->validated == r->step &&
+                checkpoint_would_be_best(&r->ckpt, r->valid_loss); /* none was better */
+    bool due = train_save_due(r) || best;
     if (r->taken != r->step)
         return ERR_OK;
     if (r->save && !r->stop)

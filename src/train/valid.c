@@ -8,6 +8,8 @@
  */
 #include "train/train.h"
 
+#include <float.h>
+
 /* Samples first .. first + n - 1 into the rank's host arrays, at the place of the step that is
  * done. */
 static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
@@ -104,6 +106,18 @@ static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *
     return comm_all_reduce_start(r->rank.all, n, 1, DT_F64, COMM_SUM, asks);
 }
 
+/* The loss is not finite, as all ranks know: `round` is the first here that was not, -1: none. */
+static enum err refuse(struct train_rank *r, int64_t round)
+{
+    double least = round < 0 ? -DBL_MAX : -(double)round;
+    int64_t rounds = train_valid_rounds(r);
+    TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
+    r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
+    FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
+                        "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),
+         (long long)r->bad_round + 1, (long long)rounds);
+}
+
 enum err train_validate(struct train_rank *r)
 {
     double sums[3] = {0, 0, 0}, stops = 0, loss;
@@ -126,5 +140,5 @@ enum err train_validate(struct train_rank *r)
         return ERR_OK;
     r->valid_loss = sums[0] / sums[1];
     r->valid_tokens = (int64_t)sums[1];
-    return isfinite(r->valid_loss) ? ERR_OK : train_valid_lost(r, bad);
+    return isfinite(r->valid_loss) ? ERR_OK : refuse(r, bad);
 }
