@@ -217,7 +217,7 @@ static enum err check_stages(const struct options *o, const struct model *model,
     options_split(o, &split);
     TRY(model_check_split(model, &split));
     const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
-    bool needs = kind && kind->chunks > 0, named = split_is_named(o);
+    bool needs = kind && kind->chunks > 0, named = o->parallel.split.n > 0;
     if (!named && stages > model->layers)
         FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
                          "each needs one of %s %lld; use fewer stages",

@@ -6,7 +6,6 @@
 
 #include "comm/comm.h"
 #include "setup/setup.h"
-#include "setup/split.h"
 
 static bool on_gpus(const struct setup *s)
 {
@@ -68,7 +67,7 @@ static struct decision zero(const struct setup *s)
 static struct decision cut(const struct setup *s)
 {
     struct decision d = {.told = s->training && s->sched.stages > 1};
-    bool named = s->training && split_is_named(s->o);
+    bool named = s->training && s->o->parallel.split.n > 0;
     for (int i = 1; i < s->sched.stages; i++) {
         int64_t at = s->cut[i].first, block = model_layer(&s->model, at).block;
         d.value += block >= 0 && block == model_layer(&s->model, at - 1).block;

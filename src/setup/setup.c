@@ -26,34 +26,27 @@ static enum err make_canonical(struct sched *s, bool tied)
     return ERR_OK;
 }
 
-/* The training list's computing, of the list that was made. */
-static enum err make_compute(const struct setup *s, struct schedule *made, struct sched *out)
-{
-    const struct options *o = s->o;
-    struct sched_shape shape = schedule_shape(o);
-    if (made->list.p == 0)
-        TRY(schedule_make(o, &shape, made));
-    if (o->train.canonical_accumulation)
-        TRY(make_canonical(&made->list, s->model.tied));
-    if (o->train.recompute != OPTIONS_RECOMPUTE_NONE)
-        return sched_recompute(&made->list, out);
-    *out = made->list;
-    made->list = (struct sched){0};
-    return ERR_OK;
-}
-
 static enum err make_sched(struct setup *s, struct schedule *made)
 {
     const struct options *o = s->o;
-    struct sched compute;
-    struct sched_shape shape = {.p = (int)o->parallel.pp, .m = 1, .v = (int)options_chunks(o)};
+    struct sched compute = {0};
+    struct sched_shape shape = schedule_shape(o);
     bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
-    struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed};
-    if (s->training)
-        TRY(make_compute(s, made, &compute));
-    else
-        TRY(sched_make_forward(&shape, NULL, &compute));
-    la.tied = s->training && s->model.tied;
+    struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed,
+                                  .tied = s->training && s->model.tied};
+    if (s->training && made->list.p == 0)
+        TRY(schedule_make(o, &shape, made));
+    if (s->training && o->train.canonical_accumulation)
+        TRY(make_canonical(&made->list, s->model.tied));
+    if (s->training && o->train.recompute != OPTIONS_RECOMPUTE_NONE) {
+        TRY(sched_recompute(&made->list, &compute));
+    } else if (s->training) {
+        compute = made->list;
+        made->list = (struct sched){0};
+    } else {
+        const struct sched_shape one = {.p = shape.p, .m = 1, .v = shape.v};
+        TRY(sched_make_forward(&one, NULL, &compute));
+    }
     enum err err = sched_lower(&compute, &la, &s->sched);
     sched_free(&compute);
     TRY(err);
@@ -104,24 +97,6 @@ static void make_attn(struct setup *s)
     }
 }
 
-/* GPUs that do not reach each other, or are not to: of a stage's data or tensor ranks; of the
- * stages. */
-struct no_p2p { bool ranks, stages; };
-
-/* Bytes that the transport of pipeline rank pp takes of a GPU. */
-static int64_t device_bytes(const struct setup *s, int pp, struct no_p2p far)
-{
-    const struct group *g = s->groups[pp];
-    struct comm_device_plan p = {.window = g[GROUP_DP].members, .also_nccl = g[GROUP_TP].members,
-                                 .overlapped = s->decided[DECIDED_OVERLAP].value > 0,
-                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
-                                         (g[GROUP_MERGE].members > 1),
-                                 .tiny = g[GROUP_SUMS].members > 1,
-                                 .channels = groups_channels(&s->sched, pp, NULL),
-                                 .no_p2p = far.ranks, .stages_no_p2p = far.stages};
-    return comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
-}
-
 void setup_buffers(const struct setup *s, struct buffers_args *out)
 {
     *out = (struct buffers_args){.model = &s->model, .split = s->split, .sched = &s->sched,
@@ -133,43 +108,42 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
                                  .redo = s->redo ? s->segments : NULL};
 }
 
-static enum err plan_rank(struct setup *s, int pp, struct no_p2p far)
+/* Groups, traffic and memory of pipeline rank pp. far: the GPUs of its data or tensor ranks do not
+ * reach each other, or are not to; stages_far: those of the stages. */
+static enum err plan_rank(struct setup *s, int pp, bool far, bool stages_far)
 {
+    const struct group *g = s->groups[pp];
     struct dev_args dev;
     setup_dev_args(s, options_device(s->o), &dev);
     dev.threads = options_threads(s->o, s->mesh.world);
     TRY(setup_plan_comm(s, pp));
-    struct memory_args a = {.library = dev_workspace_bytes(&dev),
-                            .scratch = groups_scratch(s->groups[pp])};
+    struct comm_device_plan p = {.window = g[GROUP_DP].members, .also_nccl = g[GROUP_TP].members,
+                                 .overlapped = s->decided[DECIDED_OVERLAP].value > 0,
+                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
+                                         (g[GROUP_MERGE].members > 1),
+                                 .tiny = g[GROUP_SUMS].members > 1,
+                                 .channels = groups_channels(&s->sched, pp, NULL),
+                                 .no_p2p = far, .stages_no_p2p = stages_far};
+    bool copied = s->decided[DECIDED_COPIES].value;
+    struct memory_args a = {.library = dev_workspace_bytes(&dev), .scratch = groups_scratch(g),
+                            .copiers = copied ? s->mesh.size[AXIS_DP] : 0};
     setup_buffers(s, &a.buffers);
-    a.copiers = s->decided[DECIDED_COPIES].value ? s->mesh.size[AXIS_DP] : 0;
     if (options_device(s->o) == DEV_CUDA)
-        a.transport = device_bytes(s, pp, far);
+        a.transport = comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
     return memory_plan(&a, pp, &s->memory[pp]);
 }
 
-static enum err make_memory(struct setup *s)
-{
-    TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
-    TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
-    TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
-    for (int pp = 0; pp < s->sched.p; pp++)
-        TRY(plan_rank(s, pp, (struct no_p2p){s->o->env.no_copies, s->o->env.no_copies}));
-    return ERR_OK;
-}
-
-/* GPUs that can be asked whether they reach each other, and room for the numbers of some. */
-struct asked { bool (*reach)(const int *gpu, int n); int *gpu; };
-
-/* Do the ranks beside those of pipeline rank pp on this axis reach each other? */
-static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const struct asked *k)
+/* Do the GPUs of the ranks beside those of pipeline rank pp on this axis reach each other? gpu:
+ * room for all. */
+static bool axis_reaches(const struct setup *s, int pp, enum axis axis,
+                         bool (*reach)(const int *gpu, int n), int *gpu)
 {
     const int *size = s->mesh.size;
     for (int tp = 0; tp < (axis == AXIS_TP ? 1 : size[AXIS_TP]); tp++)
         for (int dp = 0; dp < (axis == AXIS_DP ? 1 : size[AXIS_DP]); dp++) {
             int coord[AXIS_COUNT] = {[AXIS_TP] = tp, [AXIS_DP] = dp, [AXIS_PP] = pp};
-            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, k->gpu);
-            if (n > 1 && !k->reach(k->gpu, n))
+            int n = mesh_group(&s->mesh, mesh_rank(&s->mesh, coord), 1u << axis, gpu);
+            if (n > 1 && !reach(gpu, n))
                 return false;
         }
     return true;
@@ -177,25 +151,26 @@ static bool axis_reaches(const struct setup *s, int pp, enum axis axis, const st
 
 enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 {
-    struct asked k = {.reach = reach};
+    int *gpu, *far, p = s->sched.p;
     if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD ||
         s->o->env.no_copies)
         return ERR_OK;
-    TRY(mem_new(s->mesh.world, sizeof *k.gpu, "the GPUs of ranks", &k.gpu));
-    struct no_p2p far = {.stages = !axis_reaches(s, 0, AXIS_PP, &k)};
+    TRY(mem_new(s->mesh.world + p, sizeof *gpu, "the GPUs of ranks", &gpu));
+    far = gpu + s->mesh.world; /* by pipeline rank */
+    bool stages_far = !axis_reaches(s, 0, AXIS_PP, reach, gpu);
     s->tp_no_p2p = false;
-    s->no_p2p = far.stages;
-    for (int pp = 0; pp < s->sched.p; pp++) {
-        s->tp_no_p2p = !axis_reaches(s, pp, AXIS_TP, &k) || s->tp_no_p2p;
-        s->no_p2p = s->no_p2p || s->tp_no_p2p || !axis_reaches(s, pp, AXIS_DP, &k);
+    s->no_p2p = stages_far;
+    for (int pp = 0; pp < p; pp++) {
+        bool tp_far = !axis_reaches(s, pp, AXIS_TP, reach, gpu);
+        far[pp] = tp_far || !axis_reaches(s, pp, AXIS_DP, reach, gpu);
+        s->tp_no_p2p = s->tp_no_p2p || tp_far;
+        s->no_p2p = s->no_p2p || far[pp];
     }
     decision_make(s, s->decided);
     enum err err = ERR_OK;
-    for (int pp = 0; pp < s->sched.p && err == ERR_OK; pp++) {
-        far.ranks = !axis_reaches(s, pp, AXIS_TP, &k) || !axis_reaches(s, pp, AXIS_DP, &k);
-        err = plan_rank(s, pp, far);
-    }
-    mem_free(k.gpu);
+    for (int pp = 0; pp < p && err == ERR_OK; pp++)
+        err = plan_rank(s, pp, far[pp], stages_far);
+    mem_free(gpu);
     return err;
 }
 
@@ -234,14 +209,6 @@ static enum err play_flops(const struct setup *s, double *bubble, double *time)
     enum err err = play(s, &cost, bubble, time);
     mem_free(scale);
     return err;
-}
-
-/* With measured costs, which are those of the cut that was measured. */
-static enum err play_measured(struct setup *s)
-{
-    double time;
-    struct sim_cost cost = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
-    return play(s, &cost, &s->bubble, &time);
 }
 
 /* Half layers come into question where they have so much less of the costliest rank or step. */
@@ -306,7 +273,7 @@ static enum err make_cut(struct setup *s)
     struct model_stage *other;
     int stages = s->sched.stages;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
-    if (s->training && split_is_named(s->o)) {
+    if (s->training && s->o->parallel.split.n > 0) {
         double time;
         TRY(split_cut(s->o, &s->model, s->cut));
         return play_flops(s, &s->bubble, &time);
@@ -374,18 +341,24 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
         s->time = made->time;
         made->time = NULL;
     }
+    /* Costs that were measured are those of the cut. */
+    struct sim_cost measured = {.stage_time = (const double(*)[SCHED_COMPUTE_OPS])s->time};
     TRY(make_forward(s));
     TRY(make_cut(s));
     buffers_place(&s->sched, s->cut);
     make_attn(s);
-    decision_make(s, s->decided);
     TRY(setup_plan_segments(s));
-    decision_make(s, s->decided); /* of recompute, with the segments */
+    decision_make(s, s->decided);
     if (s->time)
-        TRY(play_measured(s));
+        TRY(play(s, &measured, &s->bubble, &time));
     else if (s->redo)
         TRY(play_flops(s, &s->bubble, &time)); /* the cut's had no segments */
-    return make_memory(s);
+    TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
+    TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
+    TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
+    for (int pp = 0; pp < s->sched.p; pp++)
+        TRY(plan_rank(s, pp, o->env.no_copies, o->env.no_copies));
+    return ERR_OK;
 }
 
 enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule *made,

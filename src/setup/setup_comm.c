@@ -30,7 +30,7 @@ enum err setup_plan_segments(struct setup *s)
 {
     struct segments_args a = {.model = &s->model, .split = s->split, .bytes = segment_bytes(s),
                               .element = dtype_size(s->types.at),
-                              .shares = (int)s->decided[DECIDED_ZERO].value};
+                              .shares = s->training ? (int)options_shares(s->o) : 1};
     int recompute = s->training ? s->o->train.recompute : OPTIONS_RECOMPUTE_NONE;
     if (conf_word_index(recompute) == OPTIONS_RECOMPUTE_EVERY)
         a.every = conf_word_number(recompute);

@@ -77,11 +77,6 @@ static enum err refuse_unknown(const struct model *a, const char *name)
          name, has, near);
 }
 
-bool split_is_named(const struct options *o)
-{
-    return o->parallel.split.n > 0;
-}
-
 enum err split_cut(const struct options *o, const struct model *a, struct model_stage *out)
 {
     const struct conf_names *split = &o->parallel.split;

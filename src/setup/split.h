@@ -7,8 +7,6 @@
 
 #include "config/options.h"
 
-/* Are stages named? Else they are cut by cost. Local. */
-bool split_is_named(const struct options *o);
 /* The stages of training as parallel.split's n names have them, as many as the layout has, into
  * out[n + 1]. They follow each other in the order of the pipeline, wherever the schedule places
  * them. Errors: ERR_CONFIG with the key, the name, and the nearest one; ERR_MEMORY. Local. */

@@ -124,7 +124,7 @@ static void planned_beside_used(void)
     setup_free(&s);
 }
 
-static int asked; /* GPUs, one bit each */
+static int asked, times; /* GPUs, one bit each; how often */
 
 /* GPUs 0 to 3 and 4 to 7 read each other, but none of the others. */
 static bool two_islands(const int *gpu, int n)
@@ -135,6 +135,7 @@ static bool two_islands(const int *gpu, int n)
 
 static bool one_island(const int *gpu, int n)
 {
+    times++;
     for (int i = 0; i < n; i++)
         asked |= 1 << gpu[i];
     return true;
@@ -167,6 +168,7 @@ static void plan_follows_the_gpus(void)
     int64_t first = memory_total(&s.memory[0]), last = memory_total(&s.memory[1]);
     CHECK_OK(setup_ask_gpus(&s, one_island));
     CHECK_INT(asked, 0xff);
+    CHECK_INT(times, 12); /* each pair once */
     CHECK_INT(memory_total(&s.memory[0]), first);
     CHECK_INT(memory_total(&s.memory[1]), last);
     CHECK_OK(setup_ask_gpus(&s, two_islands));
