@@ -36,26 +36,23 @@ struct export {
 
 /* ---- what is asked for ---- */
 
-static enum err type_of(const char *word, enum safet_type *type)
+static enum err check_call(const struct plait_export *c, enum safet_type *type)
 {
     static const struct { const char *word; enum safet_type type; } known[] = {
         {"f32", SAFET_F32}, {"f16", SAFET_F16}, {"bf16", SAFET_BF16}};
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(word, known[i].word) == 0) {
-            *type = known[i].type;
-            return ERR_OK;
-        }
-    FAIL(ERR_CONFIG, "export: dtype is \"%.40s\"; use f32, bf16 or f16", word);
-}
-
-static enum err check_call(const struct plait_export *c, enum safet_type *type)
-{
+    const char *word = c->dtype && *c->dtype ? c->dtype : "f32";
+    int i = 0;
     if (!c->out || !*c->out)
         FAIL(ERR_CONFIG, "export: no folder is named for the answer; name one that is not there");
     if (c->shard_bytes < 0)
         FAIL(ERR_CONFIG, "export: files of at most %lld bytes are asked for; use 1 or more",
              (long long)c->shard_bytes);
-    return type_of(c->dtype && *c->dtype ? c->dtype : "f32", type);
+    while (i < 3 && strcmp(word, known[i].word) != 0)
+        i++;
+    if (i == 3)
+        FAIL(ERR_CONFIG, "export: dtype is \"%.40s\"; use f32, bf16 or f16", word);
+    *type = known[i].type;
+    return ERR_OK;
 }
 
 /* A run without checkpoints may have the file that is asked for. */
@@ -87,16 +84,6 @@ static enum err open_state(struct export *e)
 
 /* ---- the files ---- */
 
-static int64_t elements(const struct safet_entry *e)
-{
-    return e->shape[0] * (e->nd == 2 ? e->shape[1] : 1);
-}
-
-static int64_t cols_of(const struct safet_entry *e)
-{
-    return e->nd == 2 ? e->shape[1] : 1;
-}
-
 /* Tensors in their order, as many to a file as fit; one that is larger has a file of its own. */
 static enum err plan_files(struct export *e)
 {
@@ -106,7 +93,8 @@ static enum err plan_files(struct export *e)
     TRY(mem_new(e->entries, sizeof *e->shard, "the files of an export", &e->shard));
     e->shards = 1;
     for (int i = 0; i < e->entries; i++) {
-        int64_t n = elements(&e->entry[i]), bytes = n * safet_type_size(e->type);
+        int64_t cols = e->entry[i].shape[1], n = e->entry[i].shape[0] * cols;
+        int64_t bytes = n * safet_type_size(e->type);
         if (used > 0 && bytes > most - num_min(most, used)) {
             e->shards++;
             used = 0;
@@ -114,7 +102,7 @@ static enum err plan_files(struct export *e)
         e->shard[i] = e->shards - 1;
         used += bytes;
         e->all += n;
-        largest = num_max(largest, num_min(n, num_max(PIECE / 4, cols_of(&e->entry[i]))));
+        largest = num_max(largest, num_min(n, num_max(PIECE / 4, cols)));
     }
     return mem_new(largest, sizeof *e->piece, "a piece of a tensor", &e->piece);
 }
@@ -127,13 +115,6 @@ static void file_name(const struct export *e, int shard, char out[64])
         snprintf(out, 64, "model-%05d-of-%05d.safetensors", shard + 1, e->shards);
 }
 
-static double read_as(enum safet_type type, const float *value)
-{
-    return type == SAFET_F16    ? (double)f16_to_f32(f16_from_f32(*value))
-           : type == SAFET_BF16 ? (double)bf16_to_f32(bf16_from_f32(*value))
-                                : (double)*value;
-}
-
 /* In place: 16 bits take the place of what they were rounded from. */
 static enum err convert(const struct export *e, const struct safet_entry *t, int64_t from,
                         int64_t n)
@@ -141,15 +122,16 @@ static enum err convert(const struct export *e, const struct safet_entry *t, int
     uint16_t half;
     for (int64_t i = 0; i < n; i++) {
         float v = e->piece[i];
-        if (!isfinite(read_as(e->type, &v)))
+        half = e->type == SAFET_F16 ? f16_from_f32(v) : bf16_from_f32(v);
+        float read = e->type == SAFET_F32   ? v
+                     : e->type == SAFET_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+        if (!isfinite(read))
             FAIL(ERR_CHECKPOINT, "export: element %lld of tensor %s of %s is %g, which is no "
                                  "number in %s; %s", (long long)(from + i), t->name, e->x.dir,
                  isnan(v) ? NAN : (double)v, e->type == SAFET_F32 ? "f32" : e->call->dtype,
                  isfinite(v) ? "use --dtype f32 or bf16" : "the run diverged, use an earlier step");
-        if (e->type == SAFET_F32)
-            continue;
-        half = e->type == SAFET_F16 ? f16_from_f32(v) : bf16_from_f32(v);
-        memcpy((char *)e->piece + 2 * i, &half, sizeof half);
+        if (e->type != SAFET_F32)
+            memcpy((char *)e->piece + 2 * i, &half, sizeof half);
     }
     return ERR_OK;
 }
@@ -164,7 +146,7 @@ static enum err stopped(const struct export *e)
 
 static enum err write_tensor(struct export *e, const struct safet_entry *t, struct safet_writer *w)
 {
-    int64_t cols = cols_of(t), rows = num_max(1, PIECE / 4 / cols);
+    int64_t cols = t->shape[1], rows = num_max(1, PIECE / 4 / cols);
     for (int64_t r = 0; r < t->shape[0]; r += rows) {
         struct state_want want = {.tensor = t->name, .kind = STATE_WEIGHT,
                                   .box = {{r, 0}, {num_min(rows, t->shape[0] - r), cols}}};
@@ -196,16 +178,6 @@ static enum err write_shard(struct export *e, int shard, int first, int n)
         err = safet_commit(&w);
     safet_abandon(&w);
     return err;
-}
-
-static enum err write_weights(struct export *e)
-{
-    for (int first = 0, next; first < e->entries; first = next) {
-        for (next = first; next < e->entries && e->shard[next] == e->shard[first];)
-            next++;
-        TRY(write_shard(e, e->shard[first], first, next - first));
-    }
-    return ERR_OK;
 }
 
 /* A small file of text, which is given back. */
@@ -246,7 +218,11 @@ static enum err write_all(struct export *e)
     struct text config = {0}, generation = {0};
     int32_t end = tokenizer_end(head->tokenizer);
     hf_notes(head->tokenizer, head->tokenizer_hash, &e->notes);
-    TRY(write_weights(e));
+    for (int first = 0, next; first < e->entries; first = next) {
+        for (next = first; next < e->entries && e->shard[next] == e->shard[first];)
+            next++;
+        TRY(write_shard(e, e->shard[first], first, next - first));
+    }
     TRY(write_map(e));
     (void)hf_config_text(&head->model, e->type, end, &config);
     TRY(put_text(e, "config.json", &config));
@@ -260,18 +236,6 @@ static enum err write_all(struct export *e)
 
 /* ---- the whole ---- */
 
-static void say(const struct export *e, struct text *page)
-{
-    char count[32], size[32];
-    text_add(page, "step %lld of ", (long long)e->x.head.step);
-    text_add_printable(page, e->call->run);
-    text_add(page, " in ");
-    text_add_printable(page, e->call->out);
-    text_add(page, ": %s parameters, %s in %d file%s of weights\n", text_count(e->all, count),
-             text_bytes(e->all * safet_type_size(e->type), size), e->shards,
-             text_plural(e->shards, "s"));
-}
-
 enum err export_run(const struct plait_export *call, struct text *page)
 {
     struct export e = {.call = call};
@@ -284,8 +248,16 @@ enum err export_run(const struct plait_export *call, struct text *page)
     if (err == ERR_OK)
         err = folder_others(write_all(&e), e.x.dir);
     fs_dir_abandon(&e.dir);
-    if (err == ERR_OK)
-        say(&e, page);
+    if (err == ERR_OK) {
+        char count[32], size[32];
+        text_add(page, "step %lld of ", (long long)e.x.head.step);
+        text_add_printable(page, call->run);
+        text_add(page, " in ");
+        text_add_printable(page, call->out);
+        text_add(page, ": %s parameters, %s in %d file%s of weights\n", text_count(e.all, count),
+                 text_bytes(e.all * safet_type_size(e.type), size), e.shards,
+                 text_plural(e.shards, "s"));
+    }
     state_index_close(&e.x);
     mem_free(e.entry);
     mem_free(e.shard);

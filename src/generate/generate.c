@@ -69,21 +69,16 @@ static void tell(struct generate_rank *r, int32_t id)
         generate_text_add(&r->out, bytes, tokenizer_decode(r->job->tokenizer, id, bytes));
 }
 
-static void note_unknown(const struct generate_rank *r)
-{
-    char text[320];
-    snprintf(text, sizeof text, "config.json has keys that plait does not know and passes over: %s",
-             r->job->folder->unknown);
-    if (r->job->folder->unknown[0])
-        note(r, text);
-}
-
-/* The prompt, and what of it the model cannot see. */
-static void tell_prompt(struct generate_rank *r)
+/* What is passed over, the prompt, and what of it the model cannot see. */
+static void tell_begin(struct generate_rank *r)
 {
     const struct generate_job *job = r->job;
     int64_t unseen = job->prompts - r->s->model.seq;
-    char text[160];
+    char text[320];
+    snprintf(text, sizeof text, "config.json has keys that plait does not know and passes over: %s",
+             job->folder->unknown);
+    if (job->folder->unknown[0])
+        note(r, text);
     snprintf(text, sizeof text,
              "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
              (long long)job->prompts, (long long)r->s->model.seq, (long long)unseen,
@@ -92,16 +87,6 @@ static void tell_prompt(struct generate_rank *r)
         note(r, text);
     for (int64_t i = job->shown; i < job->prompts; i++)
         tell(r, job->prompt[i]);
-}
-
-static void tell_end(struct generate_rank *r)
-{
-    char text[160];
-    snprintf(text, sizeof text,
-             "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
-             r->out.n, r->out.n == 1 ? " is" : "s are");
-    if (r->out.n > 0)
-        note(r, text);
 }
 
 static enum err write_logits(struct generate_rank *r)
@@ -168,14 +153,6 @@ static enum err next_token(struct generate_rank *r, int64_t have)
     return ERR_OK;
 }
 
-static bool is_end(const struct generate_job *job, int32_t id)
-{
-    for (int i = 0; i < job->ends; i++)
-        if (job->end[i] == id)
-            return true;
-    return false;
-}
-
 /* ---- one rank ---- */
 
 /* Prompt and options, as far as they change what is written. */
@@ -219,17 +196,21 @@ static enum err run_rank(struct generate_rank *r)
 {
     const struct generate_job *job = r->job;
     TRY(open_rank(r));
-    note_unknown(r);
-    tell_prompt(r);
-    for (int64_t have = job->prompts; have < job->length; have++) {
+    tell_begin(r);
+    bool stop = false;
+    for (int64_t have = job->prompts; have < job->length && !stop; have++) {
         TRY(next_token(r, have));
-        bool stop = is_end(job, r->text[have]) && !job->call->ignore_eot;
+        for (int i = 0; i < job->ends && !job->call->ignore_eot; i++)
+            stop = stop || job->end[i] == r->text[have];
         if (!stop || !job->tokenizer)
             tell(r, r->text[have]);
-        if (stop)
-            break;
     }
-    tell_end(r);
+    char text[160];
+    snprintf(text, sizeof text,
+             "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
+             r->out.n, r->out.n == 1 ? " is" : "s are");
+    if (r->out.n > 0)
+        note(r, text);
     return r->file.path ? fs_commit(&r->file) : ERR_OK;
 }
 
@@ -257,16 +238,6 @@ static enum err rank_body(void *arg, struct comm_world *world)
 }
 
 /* ---- the run ---- */
-
-static enum err check_ranks(const struct setup *s, int ranks)
-{
-    if (ranks && ranks != s->mesh.world)
-        FAIL(ERR_CONFIG, "ranks started: %d, but the layout has parallel.tp %d x parallel.pp %d = "
-                         "%d; start %d, or change the layout with parallel.tp=... parallel.pp=...; "
-                         "-n is the number of ranks: for tokens to write, did you mean --tokens %d",
-             ranks, s->split.tp, s->sched.p, s->mesh.world, s->mesh.world, ranks);
-    return ERR_OK;
-}
 
 static enum err check_call(const struct model_folder *folder, const struct plait_generate *c)
 {
@@ -317,17 +288,6 @@ static enum err take_text(struct generate_job *job, int32_t **prompt)
     return ERR_OK;
 }
 
-/* Ids that are some text, or end one. */
-static enum err make_legal(struct generate_job *job, int64_t vocab, bool **legal)
-{
-    char bytes[64];
-    TRY(mem_new(vocab, sizeof **legal, "the ids that are text", legal));
-    for (int64_t i = 0; i < vocab; i++)
-        (*legal)[i] = i == job->end[0] || tokenizer_decode(job->tokenizer, (int32_t)i, bytes) > 0;
-    job->how.legal = *legal;
-    return ERR_OK;
-}
-
 /* What the weights are of, and with it what is read and written: text or ids. */
 static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int32_t **prompt,
                             bool **legal)
@@ -348,7 +308,11 @@ static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int
     job->tokenizer = name;
     job->end[0] = tokenizer_end(name);
     job->ends = 1;
-    TRY(make_legal(job, vocab, legal));
+    char bytes[64];
+    TRY(mem_new(vocab, sizeof **legal, "the ids that are text", legal)); /* or end one */
+    for (int64_t i = 0; i < vocab; i++)
+        (*legal)[i] = i == job->end[0] || tokenizer_decode(name, (int32_t)i, bytes) > 0;
+    job->how.legal = *legal;
     return take_text(job, prompt);
 }
 
@@ -382,8 +346,12 @@ enum err generate_run(const struct model_folder *folder, const struct plait_gene
     enum err err = setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s);
     if (err == ERR_OK)
         err = check_launch(o, &ranks);
-    if (err == ERR_OK)
-        err = check_ranks(&s, ranks);
+    if (err == ERR_OK && ranks && ranks != s.mesh.world)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "ranks started: %d, but the layout has "
+                      "parallel.tp %d x parallel.pp %d = %d; start %d, or change the layout with "
+                      "parallel.tp=... parallel.pp=...; -n is the number of ranks: for tokens to "
+                      "write, did you mean --tokens %d", ranks, s.split.tp, s.sched.p, s.mesh.world,
+                      s.mesh.world, ranks);
     if (err == ERR_OK)
         err = host_check(&s);
     if (err == ERR_OK)

@@ -65,9 +65,9 @@ struct checkpoint {
     char *text;               /* owned; of its shard, for the index */
 };
 
-/* run: state_save.run, borrowed; lock: of run.dir, in the process that took it; NULL elsewhere. Takes the
- * host memory of a copy. Errors: ERR_MEMORY. Local; released by checkpoint_close, which waits for a
- * thread. */
+/* run: state_save.run, borrowed; lock: of run.dir, in the process that took it; NULL elsewhere.
+ * Takes the host memory of a copy. Errors: ERR_MEMORY. Local; released by checkpoint_close, which
+ * waits for a thread. */
 enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char *run,
                          const struct fs_lock *lock);
 void checkpoint_close(struct checkpoint *c);

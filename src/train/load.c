@@ -43,7 +43,7 @@ static enum err check_finite(const struct param *p, const struct weights_tensor 
 {
     const struct hf_place *at = t->place;
     const struct dev *dev = p->store->dev;
-    int64_t n = state_box_elements(b), cols = at->nd == 2 ? at->shape[1] : 1;
+    int64_t n = state_box_elements(b), cols = at->shape[1];
     int64_t i = finite_as(dev->ct, dev, values, n);
     if (i == n)
         return ERR_OK;

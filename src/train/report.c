@@ -42,16 +42,6 @@ static void add_real(struct line *l, const char *name, double value)
     add(l, ", \"%s\": %s", name, text_json_real(value, number));
 }
 
-/* The run ends behind the next step or two. */
-static void keep(struct metrics_late *late, const struct line *l)
-{
-    if (late->n + l->n > (int)sizeof late->s)
-        return;
-    late->first = late->n == 0 ? l->n : late->first;
-    memcpy(late->s + late->n, l->s, (size_t)l->n);
-    late->n += l->n;
-}
-
 /* Both kinds of line end alike: when, and how long the run had taken. */
 static enum err put(struct train_rank *r, struct line *l)
 {
@@ -59,50 +49,26 @@ static enum err put(struct train_rank *r, struct line *l)
     r->late.begin = broken ? r->late.begin : fs_sys_end(r->metrics, "metrics.jsonl");
     add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
     enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
-    if (broken || err == ERR_STORAGE)
-        keep(&r->late, l);
+    struct metrics_late *late = &r->late;
+    if ((broken || err == ERR_STORAGE) && late->n + l->n <= (int)sizeof late->s) {
+        late->first = late->n == 0 ? l->n : late->first; /* the run ends behind a step or two */
+        memcpy(late->s + late->n, l->s, (size_t)l->n);
+        late->n += l->n;
+    }
     return err;
 }
 
-/* Is the file whole up to where the first late line was to stand? What a disk took of that and
- * could not give back (fs_append) goes now. */
-static bool is_whole(const struct train_rank *r)
-{
-    int64_t end = fs_sys_end(r->metrics, "metrics.jsonl"), begin = r->late.begin;
-    bool part = begin >= 0 && end > begin && end - begin < r->late.first;
-    return !part || fs_sys_cut(r->metrics, "metrics.jsonl", begin) == 0;
-}
-
-/* What fails is said already, and by a resume that lacks the lines. */
+/* What fails is said already, and by a resume that lacks the lines. What a disk took of the first
+ * and could not give back (fs_append) goes, so that the file is whole up to there. */
 void train_metrics_again(struct train_rank *r)
 {
-    if (r->late.n > 0 && is_whole(r))
-        (void)fs_append(r->metrics, "metrics.jsonl", r->late.s, r->late.n);
+    static const char name[] = "metrics.jsonl";
+    const struct metrics_late *late = &r->late;
+    int64_t end = late->n > 0 ? fs_sys_end(r->metrics, name) : 0;
+    bool part = late->begin >= 0 && end > late->begin && end - late->begin < late->first;
+    if (late->n > 0 && (!part || fs_sys_cut(r->metrics, name, late->begin) == 0))
+        (void)fs_append(r->metrics, name, late->s, late->n);
     r->late.n = 0;
-}
-
-static enum err metrics_step(struct train_rank *r, const struct plait_step *p)
-{
-    struct line l = {.n = 0};
-    add(&l, "{\"step\": %lld", (long long)p->step);
-    add_real(&l, "loss", p->loss);
-    add_real(&l, "grad_norm", p->grad_norm);
-    add_real(&l, "lr", p->lr);
-    add(&l, ", \"tokens\": %lld", (long long)p->tokens);
-    add_real(&l, "tokens_per_s", p->tokens_per_s);
-    add_real(&l, "seconds", p->seconds);
-    return put(r, &l);
-}
-
-static enum err metrics_valid(struct train_rank *r, const double *bits_per_byte)
-{
-    struct line l = {.n = 0};
-    add(&l, "{\"step\": %lld", (long long)r->step);
-    add_real(&l, "valid_loss", r->valid_loss);
-    add(&l, ", \"valid_tokens\": %lld", (long long)r->valid_tokens);
-    if (bits_per_byte)
-        add_real(&l, "bits_per_byte", *bits_per_byte);
-    return put(r, &l);
 }
 
 /* ---- log.txt ---- */
@@ -174,26 +140,11 @@ static void add_devices(const struct options *o, struct text *t)
     text_free(&units);
 }
 
-static void add_machine(const struct train_rank *r, struct text *t)
-{
-    char host[65] = "", device[256];
-    struct text processor = {0};
-    (void)gethostname(host, sizeof host - 1);
-    machine_processor(&processor);
-    dev_describe_kind(options_device(r->s->o), device, sizeof device);
-    add_word(t, "host", host);
-    add_word(t, "processor", processor.s);
-    text_add(t, "\"cores\": %d,\n", cores_usable());
-    add_word(t, "device", device);
-    add_devices(r->s->o, t);
-    t->err = t->err != ERR_OK ? t->err : processor.err;
-    text_free(&processor);
-}
-
 void train_record_facts(const struct train_rank *r, struct text *t)
 {
     const struct options *o = r->s->o;
-    char layout[96];
+    char layout[96], host[65] = "", device[256];
+    struct text processor = {0};
 #ifdef PLAIT_COMMIT
     const char *commit = PLAIT_COMMIT;
 #else
@@ -201,7 +152,16 @@ void train_record_facts(const struct train_rank *r, struct text *t)
 #endif
     add_word(t, "version", PLAIT_VERSION);
     add_word(t, "commit", commit);
-    add_machine(r, t);
+    (void)gethostname(host, sizeof host - 1);
+    machine_processor(&processor);
+    dev_describe_kind(options_device(o), device, sizeof device);
+    add_word(t, "host", host);
+    add_word(t, "processor", processor.s);
+    text_add(t, "\"cores\": %d,\n", cores_usable());
+    add_word(t, "device", device);
+    add_devices(o, t);
+    t->err = t->err != ERR_OK ? t->err : processor.err;
+    text_free(&processor);
     text_add(t, "\"ranks\": %d,\n", r->s->mesh.world);
     snprintf(layout, sizeof layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
              (long long)o->parallel.pp, (long long)o->parallel.dp);
@@ -297,7 +257,15 @@ enum err train_report_step(struct train_rank *r, int64_t step)
     if (!r->rank.is_logger)
         return ERR_OK;
     log_step(r, &p);
-    TRY(train_put_off(r, metrics_step(r, &p)));
+    struct line l = {.n = 0};
+    add(&l, "{\"step\": %lld", (long long)p.step);
+    add_real(&l, "loss", p.loss);
+    add_real(&l, "grad_norm", p.grad_norm);
+    add_real(&l, "lr", p.lr);
+    add(&l, ", \"tokens\": %lld", (long long)p.tokens);
+    add_real(&l, "tokens_per_s", p.tokens_per_s);
+    add_real(&l, "seconds", p.seconds);
+    TRY(train_put_off(r, put(r, &l)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
@@ -333,7 +301,13 @@ enum err train_report_valid(struct train_rank *r)
     if (!r->rank.is_logger)
         return ERR_OK;
     log_kept("valid at step %lld: loss %.4f", (long long)r->step, r->valid_loss);
-    TRY(train_put_off(r, metrics_valid(r, bytes ? &bits : NULL)));
+    struct line l = {.n = 0};
+    add(&l, "{\"step\": %lld", (long long)r->step);
+    add_real(&l, "valid_loss", r->valid_loss);
+    add(&l, ", \"valid_tokens\": %lld", (long long)r->valid_tokens);
+    if (bytes)
+        add_real(&l, "bits_per_byte", bits);
+    TRY(train_put_off(r, put(r, &l)));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);

@@ -47,7 +47,7 @@ static const struct param *own(const struct saver *v, const struct model_param *
 static void place_box(const struct hf_place *at, const struct model_box *b, const float *box,
                       float *tensor)
 {
-    int64_t cols = at->nd == 2 ? at->shape[1] : 1, rows = b->real[0], n = b->real[1];
+    int64_t cols = at->shape[1], rows = b->real[0], n = b->real[1];
     float *to = at->transposed ? tensor + b->at[1] * cols + at->out0 + b->at[0]
                                : tensor + (at->out0 + b->at[0]) * cols + b->at[1];
     for (int64_t i = 0; i < rows && !at->transposed; i++)
@@ -103,7 +103,7 @@ static enum err move_box(struct saver *v, const struct model_param *p, int tp_ra
 static enum err move_tensor(struct saver *v, const struct safet_entry *e, int *next)
 {
     bool writes = v->rank->is_logger;
-    int64_t n = e->shape[0] * (e->nd == 2 ? e->shape[1] : 1);
+    int64_t n = e->shape[0] * e->shape[1];
     float *tensor = NULL;
     enum err err = ERR_OK;
     if (writes)
