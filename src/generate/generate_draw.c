@@ -32,8 +32,11 @@ static int32_t draw(const struct candidate *c, int64_t k, double temperature, do
     return c[k - 1].id;
 }
 
-static enum err check_finite(const double *logits, int64_t vocab, int64_t number)
+enum err generate_pick(const double *logits, int64_t vocab, const struct generate_how *how,
+                       int64_t number, int32_t *token)
 {
+    struct candidate *c;
+    int64_t n = 0;
     for (int64_t i = 0; i < vocab; i++)
         if (!isfinite(logits[i]))
             FAIL(ERR_NONFINITE,
@@ -41,15 +44,6 @@ static enum err check_finite(const double *logits, int64_t vocab, int64_t number
                  "the model overflows with them: they are of a run that diverged, or want "
                  "another train.dtype", (long long)number, (long long)i,
                  isnan(logits[i]) ? "nan" : "infinite");
-    return ERR_OK;
-}
-
-enum err generate_pick(const double *logits, int64_t vocab, const struct generate_how *how,
-                       int64_t number, int32_t *token)
-{
-    struct candidate *c;
-    int64_t n = 0;
-    TRY(check_finite(logits, vocab, number));
     TRY(mem_new(vocab, sizeof *c, "candidates", &c));
     for (int64_t i = 0; i < vocab; i++)
         if (!how->legal || how->legal[i])

@@ -7,14 +7,6 @@
 
 #include <string.h>
 
-static void give_character(struct generate_text *t, int bytes)
-{
-    if (bytes > 0)
-        t->give(t->arg, (const char *)t->held, bytes);
-    else
-        t->give(t->arg, "\xef\xbf\xbd", 3);
-}
-
 /* One more byte: it ends a character, goes on with one, or shows that there is none. */
 static void add(struct generate_text *t, uint8_t byte)
 {
@@ -23,7 +15,7 @@ static void add(struct generate_text *t, uint8_t byte)
     if (bytes < 0)
         return;
     bool begins = bytes == 0 && t->n > 1; /* the byte is not of what is held, and may begin anew */
-    give_character(t, bytes);
+    t->give(t->arg, bytes > 0 ? (const char *)t->held : "\xef\xbf\xbd", bytes > 0 ? bytes : 3);
     t->n = 0;
     if (begins)
         add(t, byte);

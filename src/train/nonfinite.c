@@ -128,8 +128,9 @@ static enum err run_again(struct search *s)
     struct exec_hooks hooks = {.begins = on_begins, .arg = s};
     int64_t tokens = r->s->share * r->job->train.targets;
     struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
+    int64_t n;
     if (r->bad_round >= 0)
-        return train_valid_again(r, r->bad_round, &hooks, &s->sums[0]);
+        return train_valid_round(r, r->bad_round, &hooks, &n, &s->sums[0]);
     TRY(train_read(r, r->taken + 1));
     struct exec_batch b = train_batch(r, r->taken + 1);
     exec_zero_grads(r->rank.x);

@@ -115,10 +115,10 @@ enum err train_valid_open(struct train_rank *r);
  * none. Errors: ERR_NONFINITE, on all ranks. Collective over the world. (valid.c) */
 enum err train_validate(struct train_rank *r);
 
-/* Round i once more, its loss into *loss on the rank that counts tokens. Collective over the world;
- * a rank that has no sample of it does nothing. (valid.c) */
-enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
-                           double *loss);
+/* Round i: how many samples this rank has of it, and their loss where it counts tokens. Collective
+ * over the world; a rank that has no sample of it does nothing. (valid.c) */
+enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                           int64_t *n, double *loss);
 int64_t train_valid_rounds(const struct train_rank *r);
 
 /* The first sample of a step in r->inputs and r->targets; samples of this rank for it; the batch

@@ -67,9 +67,8 @@ enum err train_valid_open(struct train_rank *r)
     return rehearse(r, rest);
 }
 
-/* Round i on this rank: how many samples it has, and their loss where it counts tokens. */
-static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
-                          int64_t *n, double *loss)
+enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
+                           int64_t *n, double *loss)
 {
     int64_t first;
     *n = samples_of(r, i, &first);
@@ -85,13 +84,6 @@ static enum err run_round(struct train_rank *r, int64_t i, const struct exec_hoo
     TRY(exec_loss(r->rank.x, landed));
     *loss = *landed;
     return ERR_OK;
-}
-
-enum err train_valid_again(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
-                           double *loss)
-{
-    int64_t n;
-    return run_round(r, i, hooks, &n, loss);
 }
 
 /* Behind round `i`: how many ranks were asked to stop before the round ahead of it ended. Ranks do
@@ -124,7 +116,7 @@ enum err train_validate(struct train_rank *r)
     struct comm_req asks = {0};
     int64_t n, bad = -1;
     for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
-        TRY(run_round(r, i, NULL, &n, &loss));
+        TRY(train_valid_round(r, i, NULL, &n, &loss));
         sums[0] += loss;
         sums[1] += r->rank.counts_tokens ? (double)(n * r->job->valid.targets) : 0;
         if (bad < 0 && !isfinite(loss))
