@@ -32,24 +32,28 @@ struct table {
     char refusal[REFUSAL_MAX];
 };
 
-static enum err play_cell(struct table *t, int row, int column)
+static enum err play_cells(struct table *t)
 {
-    struct played x;
-    struct play_args a = play_one_of(t->sim, t->name);
-    a.p = t->p[row];
-    a.m = t->m[column];
-    a.v = t->v;
-    enum err err = play_make(&a, &x);
-    t->bubble[row][column] = -1;
-    if (err == ERR_OK) {
-        t->bubble[row][column] = fmax(0, x.result.bubble_fraction);
-        t->played++;
-    } else if (err == ERR_CONFIG) {
-        if (t->refusal[0] == '\0')
-            snprintf(t->refusal, sizeof t->refusal, "%s", err_text());
+    t->played = 0;
+    t->refusal[0] = '\0';
+    for (int r = 0; r < t->rows; r++) {
+        for (int c = 0; c < t->columns; c++) {
+            struct played x;
+            struct play_args a = play_one_of(t->sim, t->name);
+            a.p = t->p[r];
+            a.m = t->m[c];
+            a.v = t->v;
+            enum err err = play_make(&a, &x);
+            t->bubble[r][c] = err == ERR_OK ? fmax(0, x.result.bubble_fraction) : -1;
+            t->played += err == ERR_OK;
+            play_free(&x);
+            if (err == ERR_CONFIG && t->refusal[0] == '\0')
+                snprintf(t->refusal, sizeof t->refusal, "%s", err_text());
+            if (err != ERR_OK && err != ERR_CONFIG)
+                return err;
+        }
     }
-    play_free(&x);
-    return err == ERR_CONFIG ? ERR_OK : err;
+    return ERR_OK;
 }
 
 static void add_cells(const struct table *t, bool over_ideal, struct text *out)
@@ -75,16 +79,6 @@ static void add_cells(const struct table *t, bool over_ideal, struct text *out)
     if (t->refusal[0])
         text_add(out, "     -: %s\n", t->refusal);
     text_add(out, "\n");
-}
-
-static enum err play_cells(struct table *t)
-{
-    t->played = 0;
-    t->refusal[0] = '\0';
-    for (int r = 0; r < t->rows; r++)
-        for (int c = 0; c < t->columns; c++)
-            TRY(play_cell(t, r, c));
-    return ERR_OK;
 }
 
 /* Tables of one schedule: for the chunks asked for or that it needs, or for 1, 2 and 4 as far as it
