@@ -101,6 +101,17 @@ struct cmd_keys { int trace, canonical; };
     {"canonical-accumulation", 0, CMD_FLAG, &(keys).canonical, 0, 0, NULL,                         \
      "add weight gradients in the order of the microbatches: the bits of any schedule"}
 
+/* Options that say how fast links and memory are, of the verbs that make time of a plan: into a
+ * struct plait_rates. */
+#define CMD_RATES_OPTIONS(rates)                                                                   \
+    {"latency", 0, CMD_TEXT, &(rates).latency, 0, 0, "T",                                          \
+     "time of a message, or a collective (0), or of axes: tp=T,dp=T"},                             \
+    {"tc", 0, CMD_TEXT, &(rates).latency, 0, 0, "T", "--latency by its older name"},               \
+    {"bandwidth", 0, CMD_TEXT, &(rates).bandwidth, 0, 0, "N",                                      \
+     "bytes a unit of time that a rank sends (no time), or N,tp=N"},                               \
+    {"memory-bandwidth", 0, CMD_REAL, &(rates).memory_bandwidth, 1e-12, 1e18, "N",                 \
+     "bytes that its memory moves in one, in norm and update (no time)"}
+
 /* Defaults, then the file argv[1] (none when that is a key=value word already), then the other
  * words up to argv[words] as key=value, then the keys (NULL: none). On success *out is released by
  * plait_config_free. Returns a code; when it fails, the message has been said. */

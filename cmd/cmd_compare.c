@@ -18,17 +18,13 @@ int cmd_compare(int argc, char **argv)
          "write trace events, for Perfetto or chrome://tracing"},
         {"costs", 0, CMD_TEXT, &how.costs, 0, 0, "FILE",
          "write the measured times of each stage, for plait sim --costs"},
-        {"tc", 0, CMD_REAL, &how.latency, 1e-12, 1e12, "T",
-         "predict what ends the step: seconds of a collective (0)"},
-        {"bandwidth", 0, CMD_REAL, &how.bandwidth, 1e-12, 1e18, "N",
-         "bytes that a rank sends in a second (no time)"},
-        {"memory-bandwidth", 0, CMD_REAL, &how.memory_bandwidth, 1e-12, 1e18, "N",
-         "bytes that its memory reads and writes in one (no time)"},
+        CMD_RATES_OPTIONS(how.rates),
     };
     const struct cmd_page page = {
         .usage = "plait compare RUN [--json] [--html FILE] ...",
         .about = "A run that was trained with --trace: how long each action took and waited, and\n"
-                 "the same schedule played by the simulator with the measured times.",
+                 "the same schedule played by the simulator with the measured times. What ends\n"
+                 "the step is predicted from bytes, with rates in seconds.",
         .option = option,
         .options = sizeof option / sizeof *option,
         .more = "plait train configs/demo.yaml data.train=a.tok data.valid=b.tok --trace\n"

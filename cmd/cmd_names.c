@@ -78,7 +78,7 @@ const struct cmd_name cmd_names_sim[] = {
     {"f_time|t_f|tforward|forward|forward_time|fwd|f_cost", "--tf T", NULL},
     {"b_time|t_b|tbackward|backward|backward_time|bwd|b_cost", "--tb T", NULL},
     {"w_time|t_w|weight_time|wgrad|w_cost", "--tw T", NULL},
-    {"comm|comm_time|p2p|t_c|tcomm|latency|c_cost|t_comm|p2p_time", "--tc T", NULL},
+    {"comm|comm_time|p2p|t_c|tcomm|c_cost|t_comm|p2p_time", "--latency T", NULL},
     {"mem|memory|memory_limit|max_mem|max_memory|activations", "--limit A", NULL},
     {"o|out|output|save|plot|page|viz|open|dashboard", "--html FILE",
      "--svg FILE is a picture, --gantt a chart on the terminal"},

@@ -79,6 +79,16 @@ int plait_config_help(const char *format, char **out);
 int plait_config_explain(const char *word, char **out);
 /* The key that a word most likely meant, or NULL when none is near. */
 const char *plait_config_nearest(const char *word);
+/* How fast links and memory are. A text is "N", of all axes of the layout (tp, cp, ep, dp, pp),
+ * "AXIS=N,AXIS=N", of these, or "N,AXIS=N", of these and of all others. What has no rate takes no
+ * time; between ranks that differ on several axes the slowest of theirs holds. */
+struct plait_rates {
+    const char *latency;     /* a unit of time a message, or a collective */
+    const char *bandwidth;   /* bytes that a rank sends in a unit of time */
+    double memory_bandwidth; /* bytes that its memory reads and writes in one */
+};
+/* With these, in seconds, the two below say how long what a step starts between ranks takes. */
+int plait_config_rates(struct plait_config *c, const struct plait_rates *r);
 /* ranks 0: the product of the layout. *report: the start-up table (layout, stages, parameters,
  * memory per rank, predicted bubble); NULL if not wanted. */
 int plait_config_check(const struct plait_config *c, int ranks, char **report);
@@ -132,7 +142,7 @@ struct plait_sim {
     const char *schedule; /* a name of plait_schedule_name, or a file: "file:PATH", or a path
                              that ends in .csv or exists */
     int p, m, v;          /* ranks, microbatches, chunks a rank; v 0: the schedule's, mostly 1 */
-    double tf, tb, ti, tw, latency; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
+    double tf, tb, ti, tw; /* tf 0: 1; tb 0: ti + tw; ti, tw 0: tf */
     const char *format;   /* "text", "lowered", "gantt", "json", "summary" (default) */
     int width;            /* columns for gantt, 0: one a time unit */
     int color;
@@ -145,8 +155,7 @@ struct plait_sim {
      * half). When all of these are 0, zb-v has its closed order. With compare the limit counts
      * activations of a rank's share. */
     double limit, keep;
-    double bytes, bandwidth; /* of a message; of a link, in bytes a unit of time. Bandwidth 0:
-                                messages occupy no link */
+    double bytes;         /* of a message */
     const char *scale;    /* factors of the stages' times, "1,1,1.5,1" */
     const char *costs;    /* a file with the times of each stage (docs/simulator.md) */
     const char *model;    /* a configuration: times in proportion to its FLOPs, tf that of an
@@ -167,8 +176,10 @@ struct plait_sim {
     const char *const *set; /* key=value words over the model's file, `sets` of them; what is given
                                above goes over both */
     int sets;
-    double memory_bandwidth; /* of a model: bytes that a rank's memory reads and writes in a unit of
-                      time, which the norm and the update of weights take; 0: they take none */
+    /* Messages between stages go by the rates of axis pp, and occupy a link where it has a
+     * bandwidth; those of other axes, and of memory, are for a model's collectives, norm and
+     * update. */
+    struct plait_rates rates;
 };
 /* Makes or reads the schedule, proves it, plays it. *out: what the format says. */
 int plait_simulate(const struct plait_sim *a, char **out);
@@ -247,10 +258,7 @@ struct plait_compare {
     const char *svg, *html, *perfetto, *costs;
     void (*on_note)(void *arg, const char *note); /* what of costs was not measured */
     void *arg;
-    /* What ends the step is predicted with these, of which 0 takes no time: seconds of a
-     * collective; bytes that a rank sends in a second, and that its memory moves. All 0: it is
-     * not. */
-    double latency, bandwidth, memory_bandwidth;
+    struct plait_rates rates; /* in seconds: what ends the step is predicted; none: it is not */
 };
 int plait_compare(const struct plait_compare *a, char **out);
 

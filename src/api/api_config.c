@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "check/check.h"
+#include "config/links.h"
 #include "folder/init.h"
 #include "setup/plan_json.h"
 #include <string.h>
@@ -198,6 +199,12 @@ int plait_config_explain(const char *word, char **out)
 const char *plait_config_nearest(const char *word)
 {
     return conf_nearest(&options_table, word);
+}
+
+int plait_config_rates(struct plait_config *c, const struct plait_rates *r)
+{
+    return (int)links_read("check", r->latency, r->bandwidth, r->memory_bandwidth,
+                           &c->options.caps);
 }
 
 /* json: the plan; else the report. out NULL: neither is wanted. */

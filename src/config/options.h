@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "mesh/mesh.h"
 #include "config/env.h"
+#include "mesh/caps.h"
 
 enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
 
@@ -95,6 +96,8 @@ struct options {
         double io_timeout;
     } run;
     bool given[OPTIONS_KEYS];      /* no key: which rows a file or word has set (conf_given) */
+    struct caps caps;              /* no keys: how fast links and memory are, as far as the caller
+                                      knows (links.h) */
     struct env env;                /* no keys: what the environment says (options_fresh) */
     char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
                                       does not write over */

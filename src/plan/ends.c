@@ -9,31 +9,28 @@
 
 struct rates {
     const struct traffic_args *a;
-    const struct ends_rates *r;
+    const struct caps *c;
     double *each;
 };
 
-/* What collectives of n ranks take. */
-static double said_time(const struct ends_rates *r, enum traffic_kind k, int n, struct traffic t)
+static struct caps_link link_of(const struct traffic_args *a, const struct caps *c,
+                                enum group_kind g)
 {
-    double moved = k == TRAFFIC_REDUCE || k == TRAFFIC_BROADCAST ? 1 : (n - 1.0) / n;
-    if (k == TRAFFIC_ALL_REDUCE || k == TRAFFIC_ALL_REDUCE_MAX)
-        moved *= 2;
-    double time = r->latency * (double)t.messages;
-    return r->bandwidth > 0 ? time + moved * (double)t.bytes / r->bandwidth : time;
+    return caps_across(c, a->of.mesh, a->group[g].axes);
 }
 
 static void add_said(void *arg, int64_t i, enum group_kind g, enum traffic_kind k, int64_t bytes)
 {
     struct rates *x = arg;
-    x->each[i] += said_time(x->r, k, x->a->group[g].members, (struct traffic){1, bytes});
+    struct caps_link l = link_of(x->a, x->c, g);
+    x->each[i] += caps_time(&l, k, x->a->group[g].members, (struct traffic){1, bytes});
 }
 
 static void add_moved(void *arg, int64_t i, int64_t bytes)
 {
     struct rates *x = arg;
-    if (x->r->memory > 0)
-        x->each[i] += (double)bytes / x->r->memory;
+    if (x->c->memory > 0)
+        x->each[i] += (double)bytes / x->c->memory;
 }
 
 /* Layers of the segment, or stage, that an instruction works on. */
@@ -63,9 +60,9 @@ void ends_shares(const struct model *m, const struct sched *s, const struct mode
     }
 }
 
-enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates *r, double *each)
+enum err ends_plan(const struct traffic_args *a, int pp, const struct caps *c, double *each)
 {
-    struct rates x = {a, r, each};
+    struct rates x = {a, c, each};
     const struct traffic_ends ends = {&x, add_said, add_moved};
     struct traffic_args asked = *a;
     struct step_traffic unused;
@@ -77,7 +74,7 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct ends_rates
 
 struct inside {
     const struct traffic_args *a;
-    const struct ends_rates *r;
+    struct caps_link link;
     const double (*time)[SCHED_COMPUTE_OPS];
     double a_flop; /* what a FLOP of this rank takes */
     struct sim_inside *to;
@@ -86,7 +83,7 @@ struct inside {
 static void add_inside(void *arg, enum traffic_kind k, struct traffic t, double beside)
 {
     struct inside *x = arg;
-    double time = said_time(x->r, k, x->a->of.split.tp, t);
+    double time = caps_time(&x->link, k, x->a->of.split.tp, t);
     x->to->all += time;
     x->to->exposed += fmax(0, time - beside * x->a_flop);
 }
@@ -106,11 +103,11 @@ static void of_action(struct inside *x, struct sched_instr in, struct sim_inside
     traffic_layers(a, &own, (enum sched_op)in.op, traffic_short(a, in), &said);
 }
 
-enum err ends_inside(const struct traffic_args *a, int pp, const struct ends_rates *r,
+enum err ends_inside(const struct traffic_args *a, int pp, const struct caps *c,
                      const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside *inside)
 {
     const struct sched *s = a->of.sched;
-    struct inside x = {.a = a, .r = r, .time = time};
+    struct inside x = {.a = a, .link = link_of(a, c, GROUP_TP), .time = time};
     int64_t *whole; /* the first action of each kind that is not cut, and 1: others are like it */
     TRY(mem_new((int64_t)s->stages * SCHED_COMPUTE_OPS * 2, sizeof *whole, "costs of actions",
                 &whole));

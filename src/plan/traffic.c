@@ -6,6 +6,7 @@
 #include "plan/traffic.h"
 
 #include "base/mem.h"
+#include <string.h>
 
 /* Instructions of a stage by their kind; [1]: of a microbatch that is short. */
 struct counted { int64_t n[SCHED_OP_COUNT][2]; };
@@ -336,6 +337,21 @@ void traffic_by_axis(const struct step_traffic *s, const struct group g[GROUP_KI
             to->bytes += s->group[i][k].bytes;
         }
     out->kind[AXIS_PP][TRAFFIC_SEND] = s->sent;
+}
+
+/* long: messages of groups, links of a mesh, times of axes */
+void traffic_times(const struct step_traffic *s, const struct group g[GROUP_KINDS],
+                   const struct caps *c, const struct mesh *m,
+                   double time[TRAFFIC_AXES][TRAFFIC_KINDS])
+{
+    memset(time, 0, TRAFFIC_AXES * sizeof *time);
+    for (int i = 0; i < GROUP_KINDS; i++) {
+        struct caps_link l = caps_across(c, m, g[i].axes);
+        for (int k = 0; k < TRAFFIC_KINDS; k++)
+            time[axis_of(&g[i])][k] +=
+                caps_time(&l, (enum traffic_kind)k, g[i].members, s->group[i][k]);
+    }
+    time[AXIS_PP][TRAFFIC_SEND] = caps_time(&c->axis[AXIS_PP], TRAFFIC_SEND, 2, s->sent);
 }
 
 const char *traffic_axis_name(int axis)

@@ -10,6 +10,7 @@
 #ifndef PLAIT_PLAN_TRAFFIC_H
 #define PLAIT_PLAN_TRAFFIC_H
 
+#include "mesh/caps.h"
 #include "plan/groups.h"
 #include "plan/segments.h"
 
@@ -47,6 +48,10 @@ enum { TRAFFIC_WORLD = AXIS_COUNT, TRAFFIC_AXES };
 struct axis_traffic { struct traffic kind[TRAFFIC_AXES][TRAFFIC_KINDS]; };
 void traffic_by_axis(const struct step_traffic *s, const struct group g[GROUP_KINDS],
                      struct axis_traffic *out);
+/* What these take, one after the other: [axis][kind]. */
+void traffic_times(const struct step_traffic *s, const struct group g[GROUP_KINDS],
+                   const struct caps *c, const struct mesh *m,
+                   double time[TRAFFIC_AXES][TRAFFIC_KINDS]);
 const char *traffic_axis_name(int axis);
 /* Bytes of all of it. */
 int64_t traffic_bytes(const struct axis_traffic *t);

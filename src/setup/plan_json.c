@@ -200,7 +200,10 @@ static enum err add_channels(const struct setup *s, int pp, struct text *out)
 static void add_traffic(const struct setup *s, int pp, struct text *out)
 {
     struct axis_traffic t;
+    double time[TRAFFIC_AXES][TRAFFIC_KINDS];
+    char word[32];
     const char *between = "";
+    traffic_times(&s->traffic[pp], s->groups[pp], &s->o->caps, &s->mesh, time);
     traffic_by_axis(&s->traffic[pp], s->groups[pp], &t);
     text_add(out, "\n     \"traffic\": [");
     for (int i = 0; i < TRAFFIC_AXES; i++)
@@ -209,9 +212,12 @@ static void add_traffic(const struct setup *s, int pp, struct text *out)
             if (of->messages == 0)
                 continue;
             text_add(out, "%s\n      {\"axis\": \"%s\", \"kind\": \"%s\", \"messages\": %lld, "
-                          "\"bytes\": %lld}", between, traffic_axis_name(i),
+                          "\"bytes\": %lld", between, traffic_axis_name(i),
                      mesh_traffic_name((enum traffic_kind)k), (long long)of->messages,
                      (long long)of->bytes);
+            if (caps_any_link(&s->o->caps))
+                text_add(out, ", \"seconds\": %s", text_json_real(time[i][k], word));
+            text_add(out, "}");
             between = ",";
         }
     text_add(out, "]}");

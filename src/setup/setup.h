@@ -79,12 +79,12 @@ enum err setup_plan_segments(struct setup *s);
  * Errors: ERR_MEMORY. (setup_comm.c) */
 enum err setup_plan_comm(struct setup *s, int pp);
 
-/* What ends a step takes by these rates, of each instruction of the program, for sim_cost.each.
+/* What ends a step takes, by the options' caps, of each instruction of the program: sim_cost.each.
  * *each is owned by the caller, after an error too. Errors: ERR_MEMORY. (setup_comm.c) */
-enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each);
+enum err setup_ends(const struct setup *s, double **each);
 /* The same of collectives inside actions, which take time[stages] without: for sim_cost.inside. */
-enum err setup_inside(const struct setup *s, const struct ends_rates *r,
-                      const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside **inside);
+enum err setup_inside(const struct setup *s, const double (*time)[SCHED_COMPUTE_OPS],
+                      struct sim_inside **inside);
 
 /* What the list of a rank's buffers is made from. It borrows from s. */
 void setup_buffers(const struct setup *s, struct buffers_args *out);

@@ -75,24 +75,24 @@ enum err setup_plan_comm(struct setup *s, int pp)
     return traffic_plan(&a, pp, &s->traffic[pp]);
 }
 
-enum err setup_ends(const struct setup *s, const struct ends_rates *r, double **each)
+enum err setup_ends(const struct setup *s, double **each)
 {
     TRY(mem_new(s->sched.begin[s->sched.p], sizeof **each, "the end of a step", each));
     ends_shares(&s->model, &s->sched, s->cut, s->segments, *each);
     for (int pp = 0; pp < s->sched.p; pp++) {
         struct traffic_args a = traffic_args_of(s, pp);
-        TRY(ends_plan(&a, pp, r, *each));
+        TRY(ends_plan(&a, pp, &s->o->caps, *each));
     }
     return ERR_OK;
 }
 
-enum err setup_inside(const struct setup *s, const struct ends_rates *r,
-                      const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside **inside)
+enum err setup_inside(const struct setup *s, const double (*time)[SCHED_COMPUTE_OPS],
+                      struct sim_inside **inside)
 {
     TRY(mem_new(s->sched.begin[s->sched.p], sizeof **inside, "costs of actions", inside));
     for (int pp = 0; pp < s->sched.p; pp++) {
         struct traffic_args a = traffic_args_of(s, pp);
-        TRY(ends_inside(&a, pp, r, time, *inside));
+        TRY(ends_inside(&a, pp, &s->o->caps, time, *inside));
     }
     return ERR_OK;
 }
@@ -117,20 +117,27 @@ void setup_traffic_table(const struct setup *s, struct text *out)
 {
     struct axis_traffic t;
     char buf[32];
+    double time[TRAFFIC_AXES][TRAFFIC_KINDS];
     int pp = most(s, &t);
+    bool timed = caps_any_link(&s->o->caps);
     if (s->mesh.world == 1)
         return;
-    text_add(out, "traffic a step              messages          bytes");
+    traffic_times(&s->traffic[pp], s->groups[pp], &s->o->caps, &s->mesh, time);
+    text_add(out, "traffic a step              messages          bytes%s",
+             timed ? "            ms" : "");
     if (s->sched.p > 1)
         text_add(out, "  (a rank of pp %d, which has the most)", pp);
     text_add(out, "\n");
     for (int i = 0; i < TRAFFIC_AXES; i++)
         for (int k = 0; k < TRAFFIC_KINDS; k++) {
             const struct traffic *of = &t.kind[i][k];
-            if (of->messages > 0)
-                text_add(out, "  %-14s over %-5s %8lld %14lld B  (%s)\n",
-                         mesh_traffic_name((enum traffic_kind)k), traffic_axis_name(i),
-                         (long long)of->messages, (long long)of->bytes,
-                         text_bytes(of->bytes, buf));
+            if (of->messages == 0)
+                continue;
+            text_add(out, "  %-14s over %-5s %8lld %14lld B",
+                     mesh_traffic_name((enum traffic_kind)k), traffic_axis_name(i),
+                     (long long)of->messages, (long long)of->bytes);
+            if (timed)
+                text_add(out, " %11.3f", 1e3 * time[i][k]);
+            text_add(out, "  (%s)\n", text_bytes(of->bytes, buf));
         }
 }

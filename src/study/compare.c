@@ -265,12 +265,11 @@ static enum err measure(struct compare *c)
 
 /* ---- the same, simulated ---- */
 
-static enum err simulate(struct compare *c, const struct ends_rates *rates)
+static enum err simulate(struct compare *c)
 {
     const struct sched *s = &c->s->sched;
-    static const struct ends_rates none = {0};
-    c->rated = rates;
-    TRY(setup_ends(c->s, rates ? rates : &none, &c->each));
+    c->rated = caps_any(&c->s->o->caps);
+    TRY(setup_ends(c->s, &c->each));
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
                                 .latency = c->latency,
                                 .fetch = c->fetch,
@@ -393,8 +392,7 @@ const enum sched_op compare_end[COMPARE_ENDS] = {SCHED_REDUCE, SCHED_WAIT, SCHED
                                                  SCHED_NORM, SCHED_STEP, SCHED_UPDATE,
                                                  SCHED_GATHER};
 
-enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
-                      const struct ends_rates *rates, struct compare *c)
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *c)
 {
     *c = (struct compare){.s = s};
     TRY(mem_new(s->mesh.world, sizeof *c->trace, "the traces", &c->trace));
@@ -410,7 +408,7 @@ enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
     TRY(find_costs(c));
     TRY(find_messages(c));
     TRY(measure(c));
-    TRY(simulate(c, rates));
+    TRY(simulate(c));
     return show_one(c);
 }
 

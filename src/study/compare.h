@@ -44,11 +44,10 @@ struct compare {
 };
 
 /* skip: records at the start that are left out, < 0: two, or none where there are not twice as
- * many. rates: of links and memory, in seconds, for what ends the step; NULL: none. Errors:
+ * many. What ends the step is predicted where the options' caps are known. Errors:
  * ERR_DATA for traces that are missing, damaged, or of another schedule than the configuration
  * gives. Released by compare_close, after an error too. */
-enum err compare_open(const struct setup *s, const char *dir, int64_t skip,
-                      const struct ends_rates *rates, struct compare *out);
+enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *out);
 void compare_close(struct compare *c);
 /* The instructions that end a step, in their order there. */
 enum { COMPARE_ENDS = 8 };

@@ -10,6 +10,7 @@
 #include "folder/files.h"
 #include "folder/folder.h"
 #include "study/pictures.h"
+#include "config/links.h"
 #include "config/schedule.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>
@@ -88,14 +89,6 @@ static enum err check_asked(const struct plait_compare *a, const char *const pat
              (long long)a->skip);
     if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
         FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
-    const struct { const char *name; double value; } rate[] = {
-        {"latency", a->latency},
-        {"bandwidth", a->bandwidth},
-        {"memory_bandwidth", a->memory_bandwidth}};
-    for (int i = 0; i < 3; i++)
-        if (!(rate[i].value >= 0 && rate[i].value <= 1e100))
-            FAIL(ERR_CONFIG, "compare: %s %g is no rate; use 0 to 1e100", rate[i].name,
-                 rate[i].value);
     return pictures_check("compare: two results", path);
 }
 
@@ -165,11 +158,11 @@ enum err compare_run(const struct plait_compare *a, struct text *out)
     TRY(read_config(a->run, &o));
     for (int i = 0; i < PICTURES_FILES; i++)
         TRY(files_apart_folder("compare", path[i], a->run, &o));
-    const struct ends_rates rates = {a->latency, a->bandwidth, a->memory_bandwidth};
-    bool rated = a->latency > 0 || a->bandwidth > 0 || a->memory_bandwidth > 0;
+    const struct plait_rates *r = &a->rates;
+    TRY(links_read("compare", r->latency, r->bandwidth, r->memory_bandwidth, &o.caps));
     enum err err = remake(&o, &s);
     if (err == ERR_OK)
-        err = compare_open(&s, a->run, a->skip, rated ? &rates : NULL, &c);
+        err = compare_open(&s, a->run, a->skip, &c);
     if (err == ERR_OK)
         err = compare_words_make(&c, a->run, &w);
     if (err == ERR_OK)

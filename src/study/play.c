@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "config/costs.h"
+#include "config/links.h"
 #include "config/schedule.h"
 #include <string.h>
 
@@ -59,8 +60,7 @@ static enum err read_costs(const struct play_args *a, int stages, struct played 
 static bool has_costs(const struct play_args *a)
 {
     const struct plait_sim *s = a->sim;
-    return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->latency != 0 || s->keep != 0 ||
-           s->costs || a->limit != 0;
+    return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->keep != 0 || s->costs || a->limit != 0;
 }
 
 /* A generator's refusal in the words of the command line. */
@@ -87,7 +87,8 @@ static enum err make_named(const struct play_args *a, const struct sched_shape *
     if (a->sim->costs && legal) /* else the schedule says what is wrong */
         TRY(read_costs(a, shape->p * shape->v, x));
     cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
-    enum err err = sched_make_for(a->schedule, shape, has_costs(a) ? &cost : NULL, &x->made);
+    bool looks = has_costs(a) || c->latency != 0;
+    enum err err = sched_make_for(a->schedule, shape, looks ? &cost : NULL, &x->made);
     return err == ERR_CONFIG ? refused() : err;
 }
 
@@ -138,12 +139,12 @@ static enum err prove(const struct play_args *a, struct played *x)
 
 static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
 {
-    if (a->bandwidth > 0 && !(c->bytes > 0) && !a->model) /* whose one stage sends nothing */
+    if (c->bandwidth > 0 && !(c->bytes > 0) && !a->model) /* whose one stage sends nothing */
         FAIL(ERR_CONFIG,
              "simulation: bandwidth %g needs the size of a message; add bytes (--bytes), "
              "or a model (--model)",
-             a->bandwidth);
-    if (a->bytes > 0 && a->bandwidth == 0)
+             c->bandwidth);
+    if (a->bytes > 0 && c->bandwidth == 0)
         FAIL(ERR_CONFIG,
              "simulation: messages of %g bytes need the speed of a link; add bandwidth "
              "(--bandwidth), in bytes a unit of time",
@@ -151,7 +152,8 @@ static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
     return ERR_OK;
 }
 
-static void default_costs(const struct plait_sim *a, struct sim_cost *out)
+static void default_costs(const struct plait_sim *a, const struct caps_link *link,
+                          struct sim_cost *out)
 {
     struct sim_cost c = {.tf = a->tf,
                          .tb = a->tb,
@@ -159,8 +161,8 @@ static void default_costs(const struct plait_sim *a, struct sim_cost *out)
                          .tw = a->tw,
                          .tr = a->tr,
                          .tov = a->tov,
-                         .latency = a->latency,
-                         .bandwidth = a->bandwidth,
+                         .latency = link->latency,
+                         .bandwidth = link->bandwidth,
                          .bytes = a->bytes};
     c.tf = c.tf != 0 ? c.tf : 1;
     c.ti = c.ti != 0 ? c.ti : c.tf;
@@ -198,26 +200,32 @@ static enum err check_sources(const struct plait_sim *s)
     return ERR_OK;
 }
 
-static enum err check_memory(const struct plait_sim *s)
+/* Without a model there are pipeline ranks alone. */
+static enum err read_rates(const struct plait_sim *s, struct caps *out)
 {
-    if (!(s->memory_bandwidth >= 0 && s->memory_bandwidth <= 1e100))
-        FAIL(ERR_CONFIG,
-             "simulation: memory bandwidth of %g bytes a unit of time cannot be; use 0 to 1e100",
-             s->memory_bandwidth);
-    if (s->memory_bandwidth > 0 && !s->model)
+    const struct plait_rates *r = &s->rates;
+    TRY(links_read("simulation", r->latency, r->bandwidth, r->memory_bandwidth, out));
+    if (out->memory > 0 && !s->model)
         FAIL(ERR_CONFIG,
              "simulation: memory bandwidth of %g bytes a unit of time is for the weights of a "
              "model, and there is none; give one (--model FILE), or leave it out",
-             s->memory_bandwidth);
+             out->memory);
+    for (int i = 0; i < AXIS_COUNT && !s->model; i++) {
+        const struct caps_link *l = &out->axis[i], *pp = &out->axis[AXIS_PP];
+        if (l->latency != pp->latency || l->bandwidth != pp->bandwidth)
+            FAIL(ERR_CONFIG, "simulation: a rate of %s is not that of pp, and without a model "
+                             "(--model FILE) ranks differ on pp alone; write one number",
+                 mesh_axis_name((enum axis)i));
+    }
     return ERR_OK;
 }
 
 enum err play_make(const struct play_args *a, struct played *out)
 {
     *out = (struct played){0};
-    TRY(check_memory(a->sim));
+    TRY(read_rates(a->sim, &out->caps));
     TRY(check_sources(a->sim));
-    default_costs(a->sim, &out->cost);
+    default_costs(a->sim, &out->caps.axis[AXIS_PP], &out->cost);
     if (a->sim->model)
         TRY(play_model(a, out));
     else
@@ -233,7 +241,7 @@ enum err play_make(const struct play_args *a, struct played *out)
     out->cost.redo_scale = out->redo;
     out->cost.stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
     if (out->modelled)
-        TRY(play_inside(a->sim, out));
+        TRY(play_inside(out));
     return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
 }
 

@@ -30,6 +30,7 @@ struct played {
     struct sched_report own_report;
     struct setup setup;                 /* with a model: its schedule, cut, memory */
     struct options options;             /* which the setup borrows */
+    struct caps caps;                   /* of the call */
     bool modelled;
     double *scale, *redo;               /* owned; [stages] of F to W and of R, or NULL */
     double (*time)[SCHED_COMPUTE_OPS];  /* owned; [stages], or NULL */
@@ -75,7 +76,7 @@ double play_kept(const struct played *x);
 /* Schedule, costs and bytes of a configured model (play_model.c). */
 enum err play_model(const struct play_args *a, struct played *x);
 /* Then, when actions have their times, what collectives inside them add. */
-enum err play_inside(const struct plait_sim *a, struct played *x);
+enum err play_inside(struct played *x);
 
 /* ---- what is shown ---- */
 

@@ -133,16 +133,10 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
-static struct ends_rates rates_of(const struct plait_sim *a)
-{
-    return (struct ends_rates){.latency = a->latency, .bandwidth = a->bandwidth,
-                               .memory = a->memory_bandwidth};
-}
-
 /* Sums, gathers, norm and update; no time where links and memory take none. */
-static enum err add_ends(const struct ends_rates *r, struct played *x)
+static enum err add_ends(struct played *x)
 {
-    TRY(setup_ends(&x->setup, r, &x->ends));
+    TRY(setup_ends(&x->setup, &x->ends));
     x->cost.each = x->ends;
     return ERR_OK;
 }
@@ -183,6 +177,7 @@ static enum err check_size(const struct options *o)
 enum err play_model(const struct play_args *a, struct played *x)
 {
     TRY(read_options(a, &x->options));
+    x->options.caps = x->caps;
     TRY(init_take(&x->options));
     TRY(check_size(&x->options));
     x->modelled = true;
@@ -191,21 +186,20 @@ enum err play_model(const struct play_args *a, struct played *x)
     x->report = &x->setup.report;
     TRY(add_bytes(x));
     TRY(add_scale(x));
-    const struct ends_rates rates = rates_of(a->sim);
-    return add_ends(&rates, x);
+    return add_ends(x);
 }
 
 /* Measured times have them in them. */
-enum err play_inside(const struct plait_sim *a, struct played *x)
+enum err play_inside(struct played *x)
 {
-    const struct ends_rates rates = rates_of(a);
+    const struct caps_link *link = &x->caps.axis[AXIS_TP];
     double (*time)[SCHED_COMPUTE_OPS];
-    bool known = rates.latency > 0 || rates.bandwidth > 0;
+    bool known = link->latency > 0 || link->bandwidth > 0;
     if (x->setup.time || x->setup.split.tp == 1 || !known)
         return ERR_OK;
     TRY(mem_new(x->s->stages, sizeof *time, "costs of stages", &time));
     sim_times(x->s, &x->cost, time);
-    enum err err = setup_inside(&x->setup, &rates, (const double(*)[SCHED_COMPUTE_OPS])time,
+    enum err err = setup_inside(&x->setup, (const double(*)[SCHED_COMPUTE_OPS])time,
                                 &x->inside);
     mem_free(time);
     x->cost.inside = x->inside;

@@ -6,6 +6,7 @@
 #include "folder.h"
 
 #include "base/mem.h"
+#include "config/links.h"
 #include "study/compare.h"
 
 #include <cjson/cJSON.h>
@@ -111,7 +112,7 @@ static void costs_of(const char *schedule)
     CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
     for (int rank = 0; rank < 2; rank++)
         forge(name, &s, &r, rank);
-    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
+    CHECK_OK(compare_open(&s, path, -1, &c));
     CHECK_INT(c.steps, STEPS);
     CHECK_INT(c.first, 2);
     for (int i = 0; i < 2 * COMPARE_KINDS; i++) {
@@ -133,11 +134,11 @@ static void costs_of(const char *schedule)
         }
     compare_close(&c);
     CHECK_OK(
-        compare_open(&s, path, 0, NULL, &c)); /* with the slow steps the mean moves, medians not */
+        compare_open(&s, path, 0, &c)); /* with the slow steps the mean moves, medians not */
     CHECK_NEAR(c.cost[0][SCHED_F], 0.010, 1e-9);
     CHECK(c.measured[0].busy[SCHED_F] > 1.5 * c.simulated[0].busy[SCHED_F]);
     compare_close(&c);
-    CHECK_ERR(compare_open(&s, path, STEPS, NULL, &c), ERR_DATA, "6 steps are there and 6");
+    CHECK_ERR(compare_open(&s, path, STEPS, &c), ERR_DATA, "6 steps are there and 6");
     compare_close(&c);
     sim_result_free(&r);
     setup_free(&s);
@@ -166,7 +167,7 @@ static void medians_and_means(void)
     memcpy(slow, (double[STEPS]){7, 7, 1, 2, 4, 9}, sizeof slow);
     for (int rank = 0; rank < 2; rank++)
         forge("even", &s, &r, rank);
-    CHECK_OK(compare_open(&s, path, 2, NULL, &c));
+    CHECK_OK(compare_open(&s, path, 2, &c));
     CHECK_NEAR(c.cost[0][SCHED_F], 3 * 0.010, 1e-9); /* between 2 and 4 */
     CHECK_NEAR(c.makespan, 3 * r.makespan, 1e-9);
     for (int rank = 0; rank < 2; rank++) { /* (1 + 2 + 4 + 9) / 4 */
@@ -193,7 +194,6 @@ static void fetched_late(void)
 /* What ends the step: each kind is measured on each rank that has it, and predicted by rates. */
 static void the_end_is_predicted(void)
 {
-    static const struct ends_rates rates = {1e-5, 1e9, 1e10};
     static const int ops[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_TIED, SCHED_NORM, SCHED_UPDATE,
                               SCHED_GATHER};
     char path[FOLDER_PATH], *page = NULL;
@@ -206,8 +206,9 @@ static void the_end_is_predicted(void)
     extra = "";
     setup_of("shared", &o, &s);
     folder_path("shared", path);
-    CHECK_OK(setup_ends(&s, &rates, &each));
-    CHECK_OK(compare_open(&s, path, -1, &rates, &c));
+    CHECK_OK(links_read("test", "1e-5", "1e9", 1e10, &o.caps));
+    CHECK_OK(setup_ends(&s, &each));
+    CHECK_OK(compare_open(&s, path, -1, &c));
     for (int pp = 0; pp < 2; pp++) {
         double sum[SCHED_OP_COUNT] = {0};
         int64_t n[SCHED_OP_COUNT] = {0};
@@ -227,14 +228,14 @@ static void the_end_is_predicted(void)
     compare_close(&c);
     mem_free(each);
     setup_free(&s);
-    struct plait_compare a = {.size = sizeof a, .run = path, .skip = -1, .bandwidth = 1e9,
-                              .memory_bandwidth = 1e10, .format = "json"};
+    struct plait_compare a = {.size = sizeof a, .run = path, .skip = -1, .rates.bandwidth = "1e9",
+                              .rates.memory_bandwidth = 1e10, .format = "json"};
     CHECK_INT(plait_compare(&a, &page), 0);
     CHECK(page && strstr(page, "\"GATHER\"") != NULL);
     plait_free(page);
-    a.memory_bandwidth = -1;
+    a.rates.memory_bandwidth = -1;
     CHECK_INT(plait_compare(&a, &page), PLAIT_CONFIG);
-    CHECK(strstr(plait_error(), "memory_bandwidth -1 is no rate; use 0 to 1e100") != NULL);
+    CHECK(strstr(plait_error(), "memory bandwidth -1 is no rate; use 0 to 1e100") != NULL);
 }
 
 /* The comparison as text. */
@@ -277,7 +278,7 @@ static void check_page(const char *run, const char *html, const char *svg)
     struct compare_words w;
     char *page[] = {read_whole(html), read_whole(svg)}, title[600], cell[64];
     setup_of("page", &o, &s);
-    CHECK_OK(compare_open(&s, run, -1, NULL, &c));
+    CHECK_OK(compare_open(&s, run, -1, &c));
     CHECK_OK(compare_words_make(&c, run, &w));
     snprintf(title, sizeof title, "%s: zb-h1, measured and simulated", run);
     CHECK(w.lines == 4 && strstr(w.line[1], "step: measured ") && strstr(w.line[2], "over ideal") &&
@@ -390,7 +391,7 @@ static void recomputes(void)
     again = false;
     setup_of("looped-bfs", &o, &s);
     folder_path("looped-bfs", path);
-    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
+    CHECK_OK(compare_open(&s, path, -1, &c));
     CHECK(c.measured[0].count[SCHED_R] == 4 && c.measured[1].count[SCHED_R] == 4);
     compare_costs(&c, &out);
     say(&c, path, &out);
@@ -431,19 +432,19 @@ static void one_is_no_plural(void)
     folder_path("one", path);
     cut_trace(0, 1);
     cut_trace(1, 0);
-    CHECK_OK(compare_open(&s, path, -1, NULL, &c));
+    CHECK_OK(compare_open(&s, path, -1, &c));
     say(&c, path, &out);
     CHECK(out.err == ERR_OK && strstr(out.s, "; 1 of 1 step, the first 0 left out\n") &&
           strstr(out.s, "1 byte of its records is left out\n"));
     text_free(&out);
     compare_close(&c);
-    CHECK_ERR(compare_open(&s, path, 1, NULL, &c), ERR_DATA,
+    CHECK_ERR(compare_open(&s, path, 1, &c), ERR_DATA,
               "1 step is there and 1 to be left out");
     compare_close(&c);
     int world = s.mesh.world, m = s.sched.m;
     s.report.hash++; /* that of another schedule */
     s.mesh.world = s.sched.m = 1;
-    CHECK_ERR(compare_open(&s, path, -1, NULL, &c), ERR_DATA,
+    CHECK_ERR(compare_open(&s, path, -1, &c), ERR_DATA,
               "(1f1b, 1 rank, 1 microbatch); trace");
     compare_close(&c);
     s.mesh.world = world;

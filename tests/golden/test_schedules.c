@@ -281,7 +281,7 @@ static void picture(const char *file, enum picture kind, struct plait_sim a)
 
 static void pictures(void)
 {
-    struct plait_sim a = {.schedule = "1f1b", .p = 2, .m = 2, .latency = 0.25};
+    struct plait_sim a = {.schedule = "1f1b", .p = 2, .m = 2, .rates.latency = "0.25"};
     picture("1f1b-p2-m2.svg", SVG, a);
     picture("1f1b-p2-m2.html", HTML, a);
     picture("1f1b-p2-m2-trace.json", PERFETTO, a);

@@ -286,9 +286,9 @@ static void recompute_costs_by_name(void)
 
 static void links_need_both_numbers(void)
 {
-    struct plait_sim a = {.schedule = "gpipe", .p = 2, .m = 3, .latency = 0.5, .bytes = 20};
+    struct plait_sim a = {.schedule = "gpipe", .p = 2, .m = 3, .rates.latency = "0.5", .bytes = 20};
     check_answer(a, PLAIT_CONFIG, "add bandwidth");
-    a.bandwidth = 10;
+    a.rates.bandwidth = "10";
     check_answer(a, PLAIT_OK, "makespan  19\n");
     a.bytes = 0;
     check_answer(a, PLAIT_CONFIG, "needs the size of a message");
@@ -312,7 +312,7 @@ static void model_gives_costs_and_bytes(void)
     a.p = 7;
     check_answer(a, PLAIT_CONFIG, "6");
     a.p = 2;
-    a.bandwidth = 1e6;
+    a.rates.bandwidth = "1e6";
     a.html = "model.html";
     check_answer(a, PLAIT_OK, "makespan");
     CHECK(stat(a.html, &st) == 0 && st.st_size > 10000);
@@ -331,7 +331,7 @@ static void collectives_inside_actions(void)
     struct plait_sim a = {.model = file_with(model), .set = (const char *const[]){"parallel.tp=2"},
                           .sets = 1};
     check_lacks(a, "inside");
-    a.bandwidth = 1e6;
+    a.rates.bandwidth = "1e6";
     check_answer(a, PLAIT_OK, " exposed, ");
     check_answer(a, PLAIT_OK, " % of the step (collectives inside actions");
     a.format = "json";

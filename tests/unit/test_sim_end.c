@@ -133,6 +133,15 @@ static void setup_of(struct options *o, const char *const *words, struct setup *
     CHECK_OK(setup_make(o, 257, true, s));
 }
 
+/* The same on all axes. */
+static struct caps link_caps(double latency, double bandwidth)
+{
+    struct caps c = {.memory = 0};
+    for (int i = 0; i < AXIS_COUNT; i++)
+        c.axis[i] = (struct caps_link){latency, bandwidth};
+    return c;
+}
+
 /* Time of all instructions of a kind on a pipeline rank. */
 static double time_of(const struct setup *s, const double *each, int pp, enum sched_op op)
 {
@@ -153,16 +162,16 @@ static void each_by_hand(void)
     static const char *const zero[] = {"parallel.pp=2", "parallel.dp=4", "parallel.zero=1",
                                        "train.dtype=bf16", NULL};
     static const char *const whole[] = {"parallel.pp=2", "parallel.dp=4", "train.dtype=f32", NULL};
-    static const struct ends_rates link = {.bandwidth = 1e6}, memory = {.memory = 1e6},
-                                   latency = {.latency = 1};
+    const struct caps caps[3] = {link_caps(0, 1e6), {.memory = 1e6}, link_caps(1, 0)};
     for (int shared = 0; shared < 2; shared++) {
         struct options o;
         struct setup s;
         double *each[3] = {NULL};
         setup_of(&o, shared ? zero : whole, &s);
-        CHECK_OK(setup_ends(&s, &link, &each[0]));
-        CHECK_OK(setup_ends(&s, &memory, &each[1]));
-        CHECK_OK(setup_ends(&s, &latency, &each[2]));
+        for (int k = 0; k < 3; k++) {
+            o.caps = caps[k];
+            CHECK_OK(setup_ends(&s, &each[k]));
+        }
         for (int pp = 0; pp < 2; pp++) {
             double n = elements_of(&s, pp), summed = shared ? n * 4 * 3 / 4 : 2 * n * 4 * 3 / 4;
             /* what lies between parameters is summed where it is shared out alone */
@@ -193,7 +202,8 @@ static void segments_share(void)
     struct setup s;
     double *each = NULL;
     setup_of(&o, words, &s);
-    CHECK_OK(setup_ends(&s, &(struct ends_rates){.latency = 1}, &each));
+    o.caps = link_caps(1, 0);
+    CHECK_OK(setup_ends(&s, &each));
     for (int pp = 0; pp < 2; pp++) {
         CHECK(s.segments[pp].n > 1);
         CHECK_NEAR(time_of(&s, each, pp, SCHED_B), s.sched.m, 1e-9);
@@ -212,7 +222,8 @@ static void segments_differ(void)
     struct setup s;
     double *each = NULL;
     setup_of(&o, words, &s);
-    CHECK_OK(setup_ends(&s, &(struct ends_rates){.latency = 1}, &each));
+    o.caps = link_caps(1, 0);
+    CHECK_OK(setup_ends(&s, &each));
     for (int64_t i = 0; i < s.sched.begin[1]; i++)
         if (s.sched.instr[i].op == SCHED_B && s.sched.instr[i].seg > 0)
             CHECK((each[i] == 0) == (s.sched.instr[i].seg == 1));
@@ -293,10 +304,10 @@ static void inside_by_hand(void)
         struct setup s;
         struct sim_inside *each = NULL;
         double time[2][SCHED_COMPUTE_OPS] = {{1, 2, 1, 1, 1}, {1, 2, 1, 1, 1}};
-        const struct ends_rates link = {.bandwidth = 1e6};
         setup_of(&o, sp ? rows : whole, &s);
+        o.caps = link_caps(0, 1e6);
         CHECK(s.cut[0].end - s.cut[0].first == 1 + 2 * BLOCKS);
-        CHECK_OK(setup_inside(&s, &link, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+        CHECK_OK(setup_inside(&s, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
         double sums = 2 * BLOCKS, gathers = sp ? sums : 0; /* of the forward's sublayers */
         const double wanted[2][2] = {
             {sp ? (1 + sums + gathers) * part : (1 + sums) * sum,
@@ -327,7 +338,6 @@ static void overlapped_by_hand(void)
 {
     static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on",
                                         "parallel.tp_rows=64", NULL};
-    const struct ends_rates link = {.bandwidth = 1e6};
     double sum = SAMPLES * TOKENS * WIDE * 4 * 2 * 3 / 4 / 1e6; /* of the stream */
     double row = SAMPLES * TOKENS * 4, losses = (row + 2 * row) * 2 * 3 / 4 / 1e6;
     double attn = 2.0 * SAMPLES * TOKENS * WIDE * 4 * WIDE / TENSORS; /* q k v, and o */
@@ -338,10 +348,11 @@ static void overlapped_by_hand(void)
     double time[1][SCHED_COMPUTE_OPS];
     struct sim_inside *each;
     setup_of(&o, words, &s);
+    o.caps = link_caps(0, 1e6);
     const double a_flop[] = {1, 0, 0.75 * sum / mlp};
     for (int i = 0; i < 3; i++) {
         times_of(&s, a_flop[i], time);
-        CHECK_OK(setup_inside(&s, &link, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+        CHECK_OK(setup_inside(&s, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
         struct sim_inside f = inside_of(&s, each, 0, SCHED_F), b = inside_of(&s, each, 0, SCHED_B);
         CHECK_NEAR(f.all, (2 + 2 * blocks) * sum + losses, 1e-9);
         CHECK_NEAR(b.all, 2 * blocks * sum, 1e-9);
@@ -368,7 +379,6 @@ static void inside_adds_up(void)
                                         NULL};
     static const char *const cut[] = {TENSOR_WORDS, "train.recompute=every:1", "parallel.pp=2",
                                       NULL};
-    const struct ends_rates link = {.latency = 1};
     double of[2][SCHED_COMPUTE_OPS] = {{0}};
     for (int k = 0; k < 2; k++) {
         struct options o;
@@ -376,7 +386,8 @@ static void inside_adds_up(void)
         struct sim_inside *each;
         const double time[2][SCHED_COMPUTE_OPS] = {{0}};
         setup_of(&o, k ? cut : whole, &s);
-        CHECK_OK(setup_inside(&s, &link, time, &each));
+        o.caps = link_caps(1, 0);
+        CHECK_OK(setup_inside(&s, time, &each));
         for (int64_t i = s.sched.begin[0]; i < s.sched.begin[1]; i++)
             if (s.sched.instr[i].op < SCHED_COMPUTE_OPS && s.sched.instr[i].mb == 0)
                 of[k][s.sched.instr[i].op] += each[i].all;

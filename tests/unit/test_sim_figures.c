@@ -99,7 +99,7 @@ static void a_line_of_a_comparison(void)
 {
     char *page = NULL;
     struct plait_sim a = {.size = sizeof a, .compare = "gpipe", .p = 2, .m = 2, .tb = 2,
-                          .latency = 0.5, .bytes = 6, .bandwidth = 6};
+                          .bytes = 6, .rates = {"0.5", "6", 0}};
     CHECK_INT(plait_simulate(&a, &page), PLAIT_OK);
     const char *line = page ? strstr(page, "\ngpipe ") : NULL;
     double got[11] = {0};
@@ -132,7 +132,7 @@ static void play(struct plait_sim *sim, const char *schedule, int m, struct play
  * more of 2 samples. */
 static void a_model(void)
 {
-    struct plait_sim sim = {.bandwidth = 1e6};
+    struct plait_sim sim = {.rates.bandwidth = "1e6"};
     struct played four, eight;
     double sum = 0;
     play(&sim, "gpipe", 4, &four);
