@@ -64,9 +64,14 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct caps *c, d
 {
     struct rates x = {a, c, each};
     const struct traffic_ends ends = {&x, add_said, add_moved};
+    const struct sched *s = a->of.sched;
+    double wide = c->axis[AXIS_PP].bandwidth;
     struct traffic_args asked = *a;
     struct step_traffic unused;
     asked.ends = &ends;
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1] && wide > 0; i++)
+        if (s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B)
+            each[i] = (double)traffic_message_bytes(a, s->instr[i]) / wide;
     return traffic_plan(&asked, pp, &unused);
 }
 

@@ -14,7 +14,8 @@
 /* The shares of segments alone, of all ranks, into each[instructions of the program]. */
 void ends_shares(const struct model *m, const struct sched *s, const struct model_stage *cut,
                  const struct segments *segments, double *each);
-/* All of pipeline rank pp, into the same. Errors: ERR_MEMORY. */
+/* All of pipeline rank pp, and how long its messages occupy their links, into the same. Errors:
+ * ERR_MEMORY. */
 enum err ends_plan(const struct traffic_args *a, int pp, const struct caps *c, double *each);
 /* What tensor ranks' collectives take in each action of pipeline rank pp: inside[instructions],
  * where actions of a stage take time[stages]: of a collective is hidden what the GEMMs beside it

@@ -104,14 +104,23 @@ static void add_layers(struct walk *w, int stage, enum sched_op op, bool is_shor
             (struct traffic){n * said.kind[k].messages, n * said.kind[k].bytes});
 }
 
-/* n sends of a stage: of its output, or of its input's gradient. */
+/* Of a send of a stage: of its output, or of its input's gradient. */
+static int64_t message_bytes(const struct traffic_args *a, int stage, enum sched_op op,
+                             bool is_short)
+{
+    struct model_rank r = {a->of.model, a->of.split, samples_of(a, is_short), &a->of.types};
+    return model_boundary_bytes(&r, a->of.cut[stage + (op == SCHED_SEND_F)].first);
+}
+
+int64_t traffic_message_bytes(const struct traffic_args *a, struct sched_instr in)
+{
+    return message_bytes(a, in.stage, (enum sched_op)in.op, traffic_short(a, in));
+}
+
 static void add_sends(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
 {
-    const struct groups_args *of = &w->a->of;
-    struct model_rank r = {w->model, of->split, samples_of(w->a, is_short), &of->types};
-    const struct model_stage *to = &of->cut[stage + (op == SCHED_SEND_F)];
     w->out->sent.messages += n;
-    w->out->sent.bytes += n * model_boundary_bytes(&r, to->first);
+    w->out->sent.bytes += n * message_bytes(w->a, stage, op, is_short);
 }
 
 static void add_microbatches(struct walk *w, int stage, const struct counted *c)

@@ -42,6 +42,8 @@ enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic 
 void traffic_layers(const struct traffic_args *a, const struct model_stage *of, enum sched_op op,
                     bool is_short, struct model_said *said);
 bool traffic_short(const struct traffic_args *a, struct sched_instr in);
+/* Bytes of the message of a send. */
+int64_t traffic_message_bytes(const struct traffic_args *a, struct sched_instr in);
 
 /* The same by axis; TRAFFIC_WORLD: between ranks that differ on several. */
 enum { TRAFFIC_WORLD = AXIS_COUNT, TRAFFIC_AXES };

@@ -122,6 +122,13 @@ static void compute_pair(struct sim_play *k, int rank, int64_t i, struct sim_inp
         k->r->event[i + j] = e;
 }
 
+double sim_wire(const struct sim_cost *c, int64_t i)
+{
+    if (c->bytes == 0)
+        return c->each ? c->each[i] : 0;
+    return c->bandwidth > 0 ? c->bytes / c->bandwidth : 0;
+}
+
 /* A rank sends to few others, so its links are a short list. */
 static struct sim_link *find_link(struct sim_play *k, int from, int to)
 {
@@ -134,12 +141,12 @@ static struct sim_link *find_link(struct sim_play *k, int from, int to)
 static void send(struct sim_play *k, int rank, int64_t i)
 {
     struct sched_instr in = k->s->instr[i];
-    double now = k->clock[rank], end = now + k->wire;
-    if (k->wire > 0) {
+    double wire = sim_wire(k->cost, i), now = k->clock[rank], end = now + wire;
+    if (wire > 0) {
         struct sim_link *l = find_link(k, rank, in.peer);
-        end = (l->free > now ? l->free : now) + k->wire;
+        end = (l->free > now ? l->free : now) + wire;
         l->free = end;
-        k->r->sending[rank] += k->wire;
+        k->r->sending[rank] += wire;
     }
     end += k->cost->latency;
     deliver(k, in, now, end);
@@ -302,8 +309,7 @@ static enum err add_link(struct sim_play *k, int from, int to)
 static enum err make_links(struct sim_play *k)
 {
     const struct sched *s = k->s;
-    k->wire = k->cost->bandwidth > 0 ? k->cost->bytes / k->cost->bandwidth : 0;
-    if (k->wire == 0)
+    if (!k->cost->each && sim_wire(k->cost, 0) == 0)
         return ERR_OK;
     TRY(mem_new(s->p, sizeof *k->first_link, "simulation links", &k->first_link));
     for (int rank = 0; rank < s->p; rank++) {

@@ -30,16 +30,16 @@ struct sim_cost {
     /* borrowed; [stages] times of F, B, I, W, R of each stage, as measured, instead of all above
      * but the latency; NULL: none */
     const double (*stage_time)[SCHED_COMPUTE_OPS];
-    /* borrowed; [instructions] what ends the step: of what is no action and no message its time, of
-     * a segment of an action its share of the stage's. Sums and gathers (REDUCE, GATHER) run one
-     * after the other beside the rank's actions, WAIT lasts until all of them are through, TIED and
-     * MERGE begin when both ranks have come, NORM when all have. NULL: all of these are instants,
-     * and segments equal */
+    /* borrowed; [instructions] of what ends the step its time; of a message, where `bytes` is 0,
+     * the time that it occupies its link; of a segment of an action its share of the stage's. Sums
+     * and gathers (REDUCE, GATHER) run one after the other beside the rank's actions, WAIT lasts
+     * until all of them are through, TIED and MERGE begin when both ranks have come, NORM when all
+     * have. NULL: all of these are instants, and segments equal */
     const double *each;
     /* borrowed; [instructions] collectives inside an action, beside its own time: what they take,
      * and what of that nothing hides, which the action takes longer. NULL: none */
     const struct sim_inside *inside;
-    double bytes;     /* of a message */
+    double bytes;     /* of a message; 0: of each its own, as `each` has it */
     double bandwidth; /* bytes in a unit of time; 0: messages occupy no link */
 };
 
@@ -72,6 +72,8 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
 
+/* Time that the message at i occupies its link. */
+double sim_wire(const struct sim_cost *c, int64_t i);
 /* Times of actions of each stage, [stages], from whichever of the costs. */
 void sim_times(const struct sched *s, const struct sim_cost *c, double (*time)[SCHED_COMPUTE_OPS]);
 

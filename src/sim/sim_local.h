@@ -25,7 +25,6 @@ struct sim_play {
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of F, B, I, W, R */
     double overlap;              /* time of a pair as a share of its halves' apart */
     bool pairs;                  /* are there any? */
-    double wire;                 /* time that a message occupies a link */
     double *clock;               /* owned; [p] when the rank is free */
     struct sim_input *ready[2];      /* owned; [stages * m] the activation, the gradient for it */
     int *first_link;             /* owned; [p] links of a rank, a list; -1: none */

@@ -141,14 +141,13 @@ static void add_spans(struct maker *k)
 
 static void add_messages(struct maker *k)
 {
-    double wire = k->cost->bandwidth > 0 ? k->cost->bytes / k->cost->bandwidth : 0;
     for (int rank = 0; rank < k->s->p; rank++) {
         for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
             struct sched_instr in = k->s->instr[i];
             int way = way_of(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
             if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
                 continue;
-            double end = k->r->event[i].end - k->cost->latency;
+            double wire = sim_wire(k->cost, i), end = k->r->event[i].end - k->cost->latency;
             k->p->message[k->p->chart.messages++] = (struct draw_message){
                 .start = end - wire,
                 .end = end,

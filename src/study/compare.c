@@ -270,6 +270,9 @@ static enum err simulate(struct compare *c)
     const struct sched *s = &c->s->sched;
     c->rated = caps_any(&c->s->o->caps);
     TRY(setup_ends(c->s, &c->each));
+    for (int64_t i = 0; i < s->begin[s->p]; i++) /* the latency measured is all of a message's */
+        if (s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B)
+            c->each[i] = 0;
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
                                 .latency = c->latency,
                                 .fetch = c->fetch,

@@ -8,7 +8,7 @@
  *
  *     times     in proportion to the FLOPs of a stage, tf that of an average one; with
  *               parallel.costs those of that file
- *     messages  the residual stream of a microbatch
+ *     messages  what stands between two stages, of a microbatch
  *     memory    all of a rank's bytes that do not move, and its activations as they come and go
  */
 #include "study/play.h"
@@ -101,7 +101,6 @@ static enum err read_options(const struct play_args *a, struct options *o)
 static enum err add_bytes(struct played *x)
 {
     const struct setup *u = &x->setup;
-    struct model_rank r = {&u->model, u->split, u->samples, &u->types};
     struct buffers_args a;
     struct stage_bytes *of;
     int stages = x->s->stages, p = x->s->p;
@@ -127,9 +126,6 @@ static enum err add_bytes(struct played *x)
         .keep = x->bytes + 2 * stages,
         .fixed = x->bytes + 3 * stages,
     };
-    bool asked = x->cost.bandwidth == 0 || x->cost.bytes != 0;
-    for (int i = 0; !asked && i < stages; i++)
-        x->cost.bytes = fmax(x->cost.bytes, (double)model_boundary_bytes(&r, u->cut[i].first));
     return ERR_OK;
 }
 

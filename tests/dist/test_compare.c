@@ -213,6 +213,8 @@ static void the_end_is_predicted(void)
         double sum[SCHED_OP_COUNT] = {0};
         int64_t n[SCHED_OP_COUNT] = {0};
         for (int64_t i = s.sched.begin[pp]; i < s.sched.begin[pp + 1]; i++) {
+            bool sends = s.sched.instr[i].op == SCHED_SEND_F || s.sched.instr[i].op == SCHED_SEND_B;
+            CHECK(!sends || (each[i] > 0 && c.each[i] == 0)); /* what it took was measured */
             sum[s.sched.instr[i].op] += each[i];
             n[s.sched.instr[i].op]++;
         }

@@ -231,6 +231,45 @@ static void segments_differ(void)
     setup_free(&s);
 }
 
+/* Each boundary has its own message, of a short microbatch a shorter one; a size given holds for
+ * all. */
+static void messages_by_hand(void)
+{
+    static const char *const words[] = {
+        "model.kind=mlp", "model.widths=[512, 1024, 256, 10]", "model.vocab=10", "parallel.pp=3",
+        "parallel.split=[fc2, fc3]", "parallel.microbatch=5", "train.batch=8", "train.dtype=f32",
+        NULL};
+    static const int wide[] = {1024, 256}; /* behind stages 0 and 1 */
+    struct options o;
+    struct setup s;
+    struct sim_result r;
+    double *each = NULL;
+    int seen = 0;
+    setup_of(&o, words, &s);
+    o.caps.axis[AXIS_PP] = (struct caps_link){0.25, 1000};
+    CHECK_OK(setup_ends(&s, &each));
+    struct sim_cost cost = {.tf = 100, .tb = 200, .latency = 0.25, .bandwidth = 1000, .each = each};
+    CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
+    for (int64_t i = 0; i < s.sched.begin[3]; i++) {
+        struct sched_instr in = s.sched.instr[i];
+        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+            continue;
+        double bytes = (in.mb == 0 ? 5 : 3) * 4 * wide[in.stage - (in.op == SCHED_SEND_B)];
+        CHECK_NEAR(each[i], bytes / 1000, 1e-12);
+        check_event(&r, i, r.event[i].start, r.event[i].start + bytes / 1000 + 0.25);
+        seen++;
+    }
+    CHECK_INT(seen, 8);
+    CHECK_NEAR(r.sending[0], 8 * 4 * 1024 / 1000.0, 1e-9);
+    sim_result_free(&r);
+    cost.bytes = 2000;
+    CHECK_OK(sim_run(&s.sched, &s.report, &cost, true, &r));
+    CHECK_NEAR(r.sending[0], 2 * 2, 1e-12);
+    sim_result_free(&r);
+    mem_free(each);
+    setup_free(&s);
+}
+
 /* ---- collectives inside actions ---- */
 
 /* They lengthen the action, and are told apart from it; a pair has those of both its halves. */
@@ -420,7 +459,8 @@ static const struct test_case cases[] = {
     {"shared_updates", shared_updates}, {"all_meet_at_the_norm", all_meet_at_the_norm},
     {"replicas_meet", replicas_meet},
     {"each_by_hand", each_by_hand}, {"segments_share", segments_share},
-    {"segments_differ", segments_differ}, {"actions_last_longer", actions_last_longer},
+    {"segments_differ", segments_differ}, {"messages_by_hand", messages_by_hand},
+    {"actions_last_longer", actions_last_longer},
     {"inside_by_hand", inside_by_hand}, {"overlapped_by_hand", overlapped_by_hand},
     {"inside_adds_up", inside_adds_up}, {"costs_are_checked", costs_are_checked},
 };
