@@ -12,9 +12,9 @@
  * activation is made while the last one leaves. Of all these there are as many as the check
  * counted. Neighbouring stages on one rank pass activation and gradient by pointer.
  *
- * Where data ranks share the updates, UPDATE, GATHER and DROP are of the pieces of a store that
- * begin in the segment they name. Whoever computes with weights that are being gathered waits for
- * these alone.
+ * Where data ranks share the updates, DROP gives up what the segment it names has of the store,
+ * whatever pieces that is of, and GATHER brings it back, as rule V13 has it; UPDATE is of the
+ * pieces that begin there. Who computes with weights that are being gathered waits for these alone.
  */
 #include "exec/exec_local.h"
 
@@ -263,59 +263,59 @@ static enum err run_step(struct exec *x, struct sched_instr in)
     return ERR_OK;
 }
 
-/* The pieces that begin in the segment, of a stage that may have none: *from .. *to - 1. */
-static struct exec_stage *pieces_of(struct exec *x, struct sched_instr in, int *from, int *to)
-{
-    struct exec_stage *e = exec_stage_held(x, in.stage);
-    struct stage_range parts = exec_parts_of(x, e, in);
-    ENSURE(x->a.of.shares > 1);
-    dp_pieces(&e->dp, parts.first, parts.end, from, to);
-    *to = (int)num_min(*to, param_share_pieces(&e->stage.params));
-    return e;
-}
-
-static enum err run_update(struct exec *x, struct sched_instr in)
-{
-    int piece, to;
-    struct exec_stage *e = pieces_of(x, in, &piece, &to);
-    for (; steps(x) && piece < to; piece++)
-        TRY(optim_update(&x->optim, &e->stage.params, piece));
-    return ERR_OK;
-}
-
-static enum err run_gather(struct exec *x, struct sched_instr in)
-{
-    int piece, to;
-    struct exec_stage *e = pieces_of(x, in, &piece, &to);
-    for (; piece < to; piece++)
-        TRY(dp_weights_start(&e->dp, piece));
-    return ERR_OK;
-}
-
-/* Their memory stays: with guards whoever uses it meets NaN. */
-static enum err run_drop(struct exec *x, struct sched_instr in)
-{
-    int piece, to;
-    struct exec_stage *e = pieces_of(x, in, &piece, &to);
-    for (; piece < to; piece++)
-        exec_poison_weights(x, &e->stage.params, piece);
-    return ERR_OK;
-}
-
 static int64_t begin_of(const struct param_store *s, int part)
 {
     int first = s->part_first[part];
     return first < s->n ? s->param[first].offset : s->elements;
 }
 
-/* The weights of some parts are whole. */
-static enum err await_parts(struct exec_stage *e, struct stage_range parts)
+static struct dp_range elements_of(const struct exec_stage *e, struct stage_range parts)
 {
     const struct param_store *s = &e->stage.params;
-    int64_t begin = begin_of(s, parts.first), end = begin_of(s, parts.end);
-    for (int i = 0; i < s->pieces; i++)
-        if (s->edge[i] < end && s->edge[i + 1] > begin)
-            TRY(dp_weights_finish(&e->dp, i));
+    return (struct dp_range){begin_of(s, parts.first), begin_of(s, parts.end)};
+}
+
+/* Those of the segment that an instruction of shared updates names. */
+static struct exec_stage *shared_of(struct exec *x, struct sched_instr in, struct dp_range *at)
+{
+    struct exec_stage *e = exec_stage_held(x, in.stage);
+    ENSURE(x->a.of.shares > 1);
+    *at = elements_of(e, exec_parts_of(x, e, in));
+    return e;
+}
+
+static enum err run_update(struct exec *x, struct sched_instr in)
+{
+    struct dp_range at;
+    struct exec_stage *e = shared_of(x, in, &at);
+    const struct param_store *s = &e->stage.params;
+    for (int i = 0; i < s->pieces; i++) {
+        struct dp_range piece = {s->edge[i], s->edge[i + 1]};
+        if (piece.begin < at.begin || piece.begin >= at.end)
+            continue;
+        TRY(dp_weights_finish(&e->dp, piece));
+        if (steps(x))
+            TRY(optim_update(&x->optim, s, i));
+        dp_weights_give(&e->dp, piece);
+    }
+    return ERR_OK;
+}
+
+static enum err run_gather(struct exec *x, struct sched_instr in)
+{
+    struct dp_range at;
+    struct exec_stage *e = shared_of(x, in, &at);
+    return dp_weights_start(&e->dp, at);
+}
+
+/* Their memory stays: with guards whoever uses it meets NaN. */
+static enum err run_drop(struct exec *x, struct sched_instr in)
+{
+    struct dp_range at;
+    struct exec_stage *e = shared_of(x, in, &at);
+    TRY(dp_weights_finish(&e->dp, at)); /* of pieces that others have a part of, too */
+    dp_weights_give(&e->dp, at);
+    exec_poison_weights(x, &e->stage.params, at);
     return ERR_OK;
 }
 
@@ -327,8 +327,9 @@ static enum err await_weights(struct exec *x, struct sched_instr in)
     struct stage_range parts = exec_parts_of(x, e, in);
     bool head = parts.end == e->stage.parts && stage_has_head(&e->stage) && x->a.of.model->tied;
     if (head && x->stage[0].id == 0) /* its matrix is the embedding's */
-        TRY(await_parts(&x->stage[0], (struct stage_range){0, 1}));
-    return await_parts(e, parts);
+        TRY(dp_weights_finish(&x->stage[0].dp,
+                              elements_of(&x->stage[0], (struct stage_range){0, 1})));
+    return dp_weights_finish(&e->dp, elements_of(e, parts));
 }
 
 /* ---- the interpreter ---- */

@@ -52,14 +52,20 @@ void exec_poison_scratch(const struct exec *x)
         exec_poison_keep(x, &x->stage[i], &x->stage[i].keep[0].keep);
 }
 
-void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece)
+static void fill(const struct param_store *s, int64_t begin, int64_t end)
 {
-    struct param_range own = param_share_of(s, piece);
-    int64_t begin = s->edge[piece], end = s->edge[piece + 1];
-    if (!x->guards)
-        return;
-    memset(s->w + begin * s->ct, 0xff, (size_t)((own.begin - begin) * s->ct));
-    memset(s->w + own.end * s->ct, 0xff, (size_t)((end - own.end) * s->ct));
+    if (begin < end)
+        memset(s->w + begin * s->ct, 0xff, (size_t)((end - begin) * s->ct));
+}
+
+void exec_poison_weights(const struct exec *x, const struct param_store *s, struct dp_range at)
+{
+    for (int i = 0; x->guards && i < s->pieces; i++) {
+        struct param_range own = param_share_of(s, i);
+        int64_t begin = num_max(s->edge[i], at.begin), end = num_min(s->edge[i + 1], at.end);
+        fill(s, begin, num_min(end, own.begin));
+        fill(s, num_max(begin, own.end), end);
+    }
 }
 
 /* ---- traffic ---- */

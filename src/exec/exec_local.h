@@ -160,7 +160,7 @@ void exec_forget(struct exec *x);
 
 /* exec_guard.c: are there to be guards? What was written behind a buffer: ERR_INTERNAL. A run
  * begins, whose traffic is counted. The rest do nothing without guards: a slot, a save set, a keep
- * set before they are used; scratch between instructions; what others own of a piece of weights. */
+ * set before they are used; scratch between instructions; what others own of some weights. */
 bool exec_guarded(const struct exec_args *a);
 enum err exec_guard_check(const struct exec *x);
 void exec_count_run(struct exec *x);
@@ -168,6 +168,6 @@ void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(
 void exec_poison_keep(const struct exec *x, const struct exec_stage *e,
                       const struct stage_keep *keep);
 void exec_poison_scratch(const struct exec *x);
-void exec_poison_weights(const struct exec *x, const struct param_store *s, int piece);
+void exec_poison_weights(const struct exec *x, const struct param_store *s, struct dp_range at);
 
 #endif

@@ -15,6 +15,7 @@ enum err dp_open(struct dp *d, const struct dp_args *a)
     if (a->store->shares == 1)
         return ERR_OK;
     TRY(mem_new(a->sums, sizeof *d->gather, "gathers of weights", &d->gather));
+    TRY(mem_new(a->sums, sizeof *d->given, "gathers of weights", &d->given));
     ENSURE(a->group && comm_group_size(a->group) == a->store->shares);
     return param_share_cut(a->store, a->first, a->sums);
 }
@@ -23,6 +24,7 @@ void dp_close(struct dp *d)
 {
     mem_free(d->req);
     mem_free(d->gather);
+    mem_free(d->given);
     *d = (struct dp){0};
 }
 
@@ -80,30 +82,43 @@ enum err dp_start(struct dp *d, int from)
     return ERR_OK;
 }
 
-enum err dp_weights_start(struct dp *d, int piece)
+static bool has_some(const struct param_store *s, int piece, struct dp_range at)
+{
+    return s->edge[piece] < at.end && s->edge[piece + 1] > at.begin;
+}
+
+void dp_weights_give(struct dp *d, struct dp_range at)
+{
+    for (int i = 0; i < d->a.store->pieces; i++)
+        d->given[i] = d->given[i] || has_some(d->a.store, i, at);
+}
+
+static enum err gather(struct dp *d, int piece)
 {
     const struct param_store *s = d->a.store;
     struct param_range own = param_share_of(s, piece);
-    ENSURE(d->gather && !d->gather[piece].world);
-    if (own.begin == own.end)
-        return ERR_OK;
+    ENSURE(!d->gather[piece].world);
+    d->given[piece] = false;
     TRY(take_flight(d, &d->gather[piece]));
     return comm_all_gather_start(d->a.group, s->w + s->edge[piece] * s->ct,
                                  s->w + own.begin * s->ct, own.end - own.begin, s->dev->ct,
                                  &d->gather[piece]);
 }
 
-enum err dp_weights_finish(struct dp *d, int piece)
+enum err dp_weights_start(struct dp *d, struct dp_range at)
 {
-    return d->gather ? comm_finish(&d->gather[piece]) : ERR_OK;
+    for (int i = 0; i < d->a.store->pieces; i++)
+        if (d->given[i] && has_some(d->a.store, i, at))
+            TRY(gather(d, i));
+    return ERR_OK;
 }
 
-void dp_pieces(const struct dp *d, int first, int end, int *from, int *to)
+enum err dp_weights_finish(struct dp *d, struct dp_range at)
 {
-    for (*from = 0; *from < d->a.sums && d->a.first[*from] < first;)
-        ++*from;
-    for (*to = *from; *to < d->a.sums && d->a.first[*to] < end;)
-        ++*to;
+    for (int i = 0; i < d->a.store->pieces; i++)
+        if (has_some(d->a.store, i, at))
+            TRY(comm_finish(&d->gather[i]));
+    return ERR_OK;
 }
 
 enum err dp_finish(struct dp *d)
@@ -111,8 +126,7 @@ enum err dp_finish(struct dp *d)
     ENSURE(d->left == 0 || d->left == d->a.sums);
     for (int i = 0; i < d->started; i++)
         TRY(comm_finish(&d->req[i]));
-    for (int i = 0; i < d->a.sums; i++)
-        TRY(dp_weights_finish(d, i));
+    TRY(dp_weights_finish(d, (struct dp_range){0, d->a.store->elements}));
     d->started = 0;
     d->left = d->a.sums;
     return ERR_OK;

@@ -35,6 +35,7 @@ struct dp {
     struct dp_args a;
     struct comm_req *req;     /* owned; [sums] */
     struct comm_req *gather;  /* owned; [sums] of weights; none where updates are not shared */
+    bool *given;              /* owned; [sums] what others own of a piece's weights is not here */
     int started;
     int left;                 /* sums that are not started */
 };
@@ -47,16 +48,16 @@ void dp_close(struct dp *d);
  * there and are not. What nobody added to is settled as zeros. Collective over tp; starts over
  * dp. */
 enum err dp_start(struct dp *d, int from);
-/* Of a shared store, whose pieces are the sums' (param_share_cut): every rank gets what the owners
- * have of the weights of a piece. Collective over dp. */
-enum err dp_weights_start(struct dp *d, int piece);
-/* Those of a piece are whole, if they were being gathered. */
-enum err dp_weights_finish(struct dp *d, int piece);
+/* Of a shared store, whose pieces are the sums' (param_share_cut), by elements begin .. end - 1 of
+ * it: of the pieces that have some there, what others own is not here any more; it is gathered, if
+ * it is not; it is whole, if it was being gathered. start and finish are collective over dp. */
+struct dp_range { int64_t begin, end; };
+void dp_weights_give(struct dp *d, struct dp_range at);
+enum err dp_weights_start(struct dp *d, struct dp_range at);
+enum err dp_weights_finish(struct dp *d, struct dp_range at);
 /* All that was started is complete after this: sums, of which the next step's may then start, and
  * gathers. Of sums either all have been started before, or none. Collective over dp. */
 enum err dp_finish(struct dp *d);
-/* The sums, or pieces, that begin in parts first .. end - 1: *from .. *to - 1. */
-void dp_pieces(const struct dp *d, int first, int end, int *from, int *to);
 /* Of a shared store: each rank gets what the owners have of the gradients first .. end - 1, in
  * whole pieces. Not shared: nothing is done. Collective over dp. */
 enum err dp_gather(struct dp *d, int64_t first, int64_t end);

@@ -15,7 +15,9 @@ struct counted { int64_t n[SCHED_OP_COUNT][2]; };
 struct store {
     int parts, pieces;
     int64_t *begin, *end; /* [parts + 1], [parts] of its layers' parameters */
-    int64_t *edge;        /* [pieces + 1] of a shared one */
+    int64_t *edge, *given; /* of a shared one [pieces + 1]; [pieces] not 0: of a piece is not here
+                              what others own */
+    int64_t named[2];     /* of the instruction's segment the first, and behind its last */
     int64_t elements, tied[2]; /* the tied matrix */
 };
 
@@ -147,7 +149,8 @@ static void open_store(struct walk *w, int stage, struct store *o)
     struct model_param p[MODEL_PART_PARAMS];
     int64_t end = 0, room = model_layers(w->model) + 1;
     *o = (struct store){.parts = model_stage_parts(st), .begin = w->room, .end = w->room + room,
-                        .edge = w->room + 2 * room};
+                        .edge = w->room + 2 * room, .given = w->room + 3 * room};
+    memset(o->given, 0, (size_t)room * sizeof *o->given);
     for (int i = 0; i < o->parts; i++) {
         struct layer l = model_layer(w->model, st->first + i);
         int n = model_layer_params(&l, model_stage_apart(st), p);
@@ -226,20 +229,24 @@ static void update(struct walk *w, int64_t elements)
     moved(w, elements * (7 * at + (w->a->of.types.at != w->a->of.types.ct) * ct));
 }
 
-/* What an instruction does for one sum, or piece, of its stage. */
-static void add_piece(struct walk *w, struct sched_instr in, const struct store *o, int k)
+/* What an instruction does for piece k of a stage: as the executor has it (exec/exec_step.c). */
+static void add_piece(struct walk *w, struct sched_instr in, struct store *o, int k)
 {
-    int64_t n = o->pieces > 0 ? o->edge[k + 1] - o->edge[k] : 0;
-    if (in.op == SCHED_REDUCE)
-        add_gradient_sum(w, in.stage, o, k);
-    if (in.op == SCHED_GATHER && n > 0)
-        add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * dtype_size(w->a->of.types.ct));
-    if (in.op == SCHED_UPDATE)
+    int64_t n = o->edge[k + 1] - o->edge[k];
+    bool begins = o->edge[k] >= o->named[0] && o->edge[k] < o->named[1];
+    bool some = o->edge[k] < o->named[1] && o->edge[k + 1] > o->named[0];
+    if (in.op == SCHED_UPDATE && begins)
         update(w, n / w->a->of.shares);
+    if (in.op == SCHED_GATHER && some && o->given[k])
+        add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * dtype_size(w->a->of.types.ct));
+    if ((in.op == SCHED_UPDATE && begins) || (in.op == SCHED_DROP && some))
+        o->given[k] = 1;
+    if (in.op == SCHED_GATHER && some)
+        o->given[k] = 0;
 }
 
 /* What the program has for a stage at the end of the step. */
-static void add_ends(struct walk *w, int stage, const struct store *o)
+static void add_ends(struct walk *w, int stage, struct store *o)
 {
     const struct sched *s = w->s;
     const struct segments *g = &w->a->segments[stage];
@@ -254,9 +261,13 @@ static void add_ends(struct walk *w, int stage, const struct store *o)
             continue;
         int first, end;
         segments_range(g, o->parts, in.seg, &first, &end);
+        o->named[0] = o->begin[first];
+        o->named[1] = o->begin[end];
         for (int k = 0; k < g->sums; k++)
-            if (g->sum[k] >= first && g->sum[k] < end)
-                add_piece(w, in, o, k);
+            if (in.op == SCHED_REDUCE && g->sum[k] >= first && g->sum[k] < end)
+                add_gradient_sum(w, stage, o, k);
+        for (int k = 0; k < o->pieces; k++)
+            add_piece(w, in, o, k);
         if (in.op == SCHED_TIED)
             add_tied(w, o);
         if (in.op == SCHED_MERGE)
@@ -282,7 +293,7 @@ static enum err open_walk(struct walk *w)
     TRY(mem_new(s->begin[w->pp + 1] - s->begin[w->pp], sizeof *w->end, "the traffic of a step",
                 &w->end));
     TRY(mem_new(sched_held_count(s, w->pp), sizeof *w->stage, "the traffic of a step", &w->stage));
-    TRY(mem_new(3 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
+    TRY(mem_new(4 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
                 &w->room));
     for (int i = 0; i < s->stages; i++)
         w->held[i] = sched_held(s, i, w->pp) >= 0 ? n++ : -1;

@@ -14,11 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum way { AT_THE_START, BEFORE_EACH_BACKWARD, BEHIND_EACH_SUM, WAYS };
-static const char *const way_name[] = {"at the start", "before each backward", "behind each sum"};
+enum way { AT_THE_START, BEFORE_EACH_BACKWARD, BEHIND_EACH_SUM, WAYS, ALONE = WAYS };
+static const char *const way_name[] = {"at the start", "before each backward", "behind each sum",
+                                       "segments alone"};
 
 /* The program that is being written. */
-static struct writer { enum way way; bool begun[64]; int drops; } writer;
+static struct writer {
+    enum way way;
+    bool begun[64], away[4][8]; /* away: of stage and segment */
+    int drops, segments;
+} writer;
 
 /* "0.2B7": the stage with its segment is its first `*named` bytes. False: it names no stage. */
 static bool read_cell(const char *cell, int *stage, int *named, char op[16])
@@ -27,6 +32,22 @@ static bool read_cell(const char *cell, int *stage, int *named, char op[16])
     if (sscanf(cell, "%d.%d%n", stage, &seg, named) != 2 && sscanf(cell, "%d%n", stage, named) != 1)
         return false;
     return sscanf(cell + *named, "%15[A-Z_]", op) == 1;
+}
+
+/* What is about to compute, with one segment or all, is gathered, and all else given up. */
+static void add_alone(const char *cell, const char *op, struct text *out)
+{
+    int stage, seg = 0;
+    bool forward = strcmp(op, "F") == 0;
+    if (sscanf(cell, "%d.%d", &stage, &seg) < 1 || (!forward && strcmp(op, "R") != 0))
+        return; /* right behind R stands its backward */
+    for (int other = 1; other <= writer.segments; other++) {
+        bool needed = forward || other == seg, *away = &writer.away[stage][other];
+        if (needed == *away)
+            text_add(out, "%d.%d%s,", stage, other, needed ? "GATHER" : "DROP");
+        writer.drops += !needed && !*away;
+        *away = !needed;
+    }
 }
 
 static void add_cell(const char *cell, struct text *out)
@@ -42,6 +63,8 @@ static void add_cell(const char *cell, struct text *out)
     }
     if (names && writer.way == BEFORE_EACH_BACKWARD)
         drop = strcmp(op, "B") == 0 || strcmp(op, "I") == 0;
+    if (names && writer.way == ALONE)
+        add_alone(cell, op, out);
     if (drop)
         text_add(out, "%.*sDROP,%.*sGATHER,", named, cell, named, cell);
     text_add(out, "%s", cell);
@@ -58,6 +81,7 @@ static enum err rewrite(struct sched *s)
     char *line, *cell, *lines, *cells;
     struct sched made;
     memset(writer.begun, 0, sizeof writer.begun);
+    memset(writer.away, 0, sizeof writer.away);
     sched_print(s, &was);
     for (line = strtok_r(was.s, "\n", &lines); line; line = strtok_r(NULL, "\n", &lines)) {
         bool first = true;
@@ -90,12 +114,13 @@ static struct layout layout_of(const char *schedule, int pp, int v, int dp, bool
 
 static void compare(struct layout l, enum way way)
 {
+    int segments = l.every > 0 ? (int)l.model.layers / l.pp / l.v / l.every : 0;
     struct layout_result want = {0}, got = {0};
     char what[96];
     snprintf(what, sizeof what, "%s, pp %d, dp %d, %s", l.schedule, l.pp, l.dp, way_name[way]);
     CHECK_OK(layout_run(&l, &want));
     l.program = rewrite;
-    writer = (struct writer){.way = way};
+    writer = (struct writer){.way = way, .segments = segments};
     enum err err = layout_run(&l, &got);
     test_check(err == ERR_OK && writer.drops > 0, __FILE__, __LINE__, "%s: %s", what, err_text());
     test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "%s: other bits", what);
@@ -127,7 +152,23 @@ static void tied_on_one_rank(void)
     compare(layout_of("zb-v", 2, 2, 2, true), BEFORE_EACH_BACKWARD);
 }
 
+/* Sums of gradients may be of several segments, or of layers of two: what a segment's DROP gives up
+ * and its GATHER brings back is its own all the same. */
+static void segments_are_not_sums(void)
+{
+    static const int64_t sums[] = {0, 6000, 12000, 1 << 20};
+    for (int i = 0; i < 4; i++)
+        for (int dp = 2; dp <= 3; dp++) {
+            struct layout l = layout_of("1f1b", 2, 1, dp, false);
+            l.model.layers = 6;
+            l.every = 1;
+            l.sum_bytes = sums[i];
+            compare(l, ALONE);
+        }
+}
+
 static const struct test_case cases[] = {
+    {"segments_are_not_sums", segments_are_not_sums},
     {"the_same_bits", the_same_bits},
     {"tied_on_one_rank", tied_on_one_rank},
 };

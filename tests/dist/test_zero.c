@@ -75,8 +75,12 @@ static enum err run_optim(const struct optim *o, struct dp *d, const struct opti
     TRY(optim_norm(o, NULL));
     for (int piece = 0; piece < param_share_pieces(o->store[0]); piece++) {
         TRY(optim_update(o, o->store[0], piece));
+        struct dp_range at = {o->store[0]->edge ? o->store[0]->edge[piece] : 0,
+                              o->store[0]->edge ? o->store[0]->edge[piece + 1] : 0};
         if (d)
-            TRY(dp_weights_start(d, piece));
+            dp_weights_give(d, at);
+        if (d)
+            TRY(dp_weights_start(d, at));
     }
     if (d)
         TRY(dp_finish(d));

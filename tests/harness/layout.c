@@ -489,7 +489,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
     buffers_place(&job->sched, job->cut);
     struct segments_args sa = {.model = &l->model, .split = split,
                                .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1,
-                               .every = l->every};
+                               .bytes = l->sum_bytes, .every = l->every};
     TRY(segments_make(&sa, job->cut, job->sched.stages, &job->segments));
     if (l->dp > 1 || l->every != 0)
         TRY(segments_cut(job->segments, l->every != 0, l->zero && l->dp > 1, &job->sched,

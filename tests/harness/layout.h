@@ -25,6 +25,7 @@ struct layout {
     bool recompute;           /* it goes through sched_recompute, then */
     int every;                /* and is cut in segments of so many blocks (segments_args), each of
                                  which is recomputed by itself; 0: not */
+    int64_t sum_bytes;        /* segments_args.bytes */
     bool halves;              /* each stage but the last leaves its last mlp to the next */
     const int64_t *first;     /* [stages - 1] layers at which the stages behind the first begin;
                                  NULL: by cost */
