@@ -121,15 +121,11 @@ static enum err read_checkpoints(struct run *r)
     enum err err = ERR_OK;
     TRY(state_list(r->dir, &found, &n));
     for (int i = 0; i < n && err == ERR_OK; i++) {
-        char *dir;
+        char dir[FS_PATH];
         if (!found[i].whole)
             continue;
-        err = state_dir(r->dir, found[i].step, &dir);
-        if (err != ERR_OK)
-            break;
         r->newest = r->checkpoints++ == 0 ? found[i].step : r->newest;
-        err = add_bytes(dir, &r->bytes);
-        mem_free(dir);
+        err = add_bytes(state_dir(dir, r->dir, found[i].step), &r->bytes);
     }
     mem_free(found);
     return err;

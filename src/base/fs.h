@@ -169,6 +169,9 @@ enum err fs_dir_commit(struct fs_dir *d);
  * The message of an error stays. */
 void fs_dir_abandon(struct fs_dir *d);
 
+/* The pid in NAME.tmp.PID.NUMBER, or 0. (fs_dir.c) */
+long fs_temp_pid(const char *entry, const char *name);
+
 /* mkdir -p. Errors: ERR_STORAGE, naming the path and the reason. */
 enum err fs_make_dirs(const char *path);
 /* What was made or removed in a folder stays so behind a power cut. Errors: ERR_STORAGE. */
@@ -186,7 +189,11 @@ bool fs_same(const char *a, const char *b);
 bool fs_is_named(int fd, const char *path);
 /* Would files of these names be one? Of what is not there yet folder and last name are compared. */
 bool fs_same_place(const char *a, const char *b);
-/* dir + "/" + name into a new string (mem_free). */
+/* dir + "/" + name into buf, which is returned. What is longer than a path may be is cut to one
+ * that the system refuses (ENAMETOOLONG). */
+enum { FS_PATH = 4096 + 1 };
+const char *fs_path(char buf[FS_PATH], const char *dir, const char *name);
+/* The same into a new string (mem_free). */
 enum err fs_join(const char *dir, const char *name, char **out);
 
 /* A file that says who holds a folder, and is held by the kernel's lock for as long as its owner
@@ -208,9 +215,9 @@ struct fs_lock {
     char *path; /* owned */
     struct fs_temp temp; /* while it is being taken */
 };
-/* Called with the words of a file that nobody holds, which this process then does, before its own
- * takes the place: who dies in here leaves the file as it was. */
-struct fs_lock_over { enum err (*first)(void *arg, const char *words); void *arg; };
+/* Called for a file that nobody is seen to hold, which this process then does, before its own takes
+ * the place: who dies in here, or refuses, leaves the file as it was. */
+struct fs_lock_over { enum err (*first)(void *arg, const struct fs_lock_found *found); void *arg; };
 /* Take the name with these words in it, or say what has it. over: what nobody holds is replaced;
  * NULL: not. Errors: ERR_STORAGE; those of over->first. The lock is released by fs_lock_leave,
  * which removes the file; also when it was not taken. */

@@ -39,16 +39,16 @@ static enum err check_place(const char *path)
     return ERR_OK;
 }
 
-/* NAME.tmp.PID.NUMBER: the pid, or 0. */
-static long temporary_of(const char *entry, const char *name)
+long fs_temp_pid(const char *entry, const char *name)
 {
     size_t n = strlen(name);
     long pid;
     int number, end = 0;
-    if (strncmp(entry, name, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0 ||
-        sscanf(entry + n, ".tmp.%18ld.%9d%n", &pid, &number, &end) != 2 || entry[n + end])
+    if (strncmp(entry, name, n) != 0 || strncmp(entry + n, ".tmp.", 5) != 0)
         return 0;
-    return pid > 0 && number >= 0 ? pid : 0;
+    entry += n + 5;
+    bool whole = sscanf(entry, "%18ld.%9d%n", &pid, &number, &end) == 2 && !entry[end];
+    return whole && strspn(entry, "0123456789.") == (size_t)end ? pid : 0;
 }
 
 static enum err say_left(const struct fs_dir *d)
@@ -56,25 +56,19 @@ static enum err say_left(const struct fs_dir *d)
     struct fs_folder f;
     struct stat st;
     const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
-    char *around, *path;
+    char *around, path[FS_PATH];
     TRY(fs_parent(d->path, &around));
-    enum err err = ERR_OK;
     (void)fs_folder_open(&f, around); /* who cannot read it cannot be told */
-    for (const char *entry; err == ERR_OK && (entry = fs_folder_next(&f));) {
-        long pid = temporary_of(entry, name);
-        if (pid == 0)
-            continue;
-        err = fs_join(around, entry, &path);
-        if (err != ERR_OK)
-            break;
-        if (fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+    for (const char *entry; (entry = fs_folder_next(&f));) {
+        long pid = fs_temp_pid(entry, name);
+        if (pid != 0 && fs_sys_lstat(fs_path(path, around, entry), &st) == 0 &&
+            S_ISDIR(st.st_mode))
             log_line(LOG_WARN, "%s is a half-written %s, of process %ld; if that no longer runs, "
                                "remove it", path, d->path, pid);
-        mem_free(path);
     }
     fs_folder_close(&f);
     mem_free(around);
-    return err;
+    return ERR_OK;
 }
 
 enum err fs_dir_create(struct fs_dir *d, const char *path)
@@ -116,14 +110,10 @@ enum err fs_dir_commit(struct fs_dir *d)
 static void remove_files(const char *dir)
 {
     struct fs_folder f;
+    char path[FS_PATH];
     (void)fs_folder_open(&f, dir);
-    for (const char *name; (name = fs_folder_next(&f));) {
-        char *path;
-        if (fs_join(dir, name, &path) != ERR_OK)
-            continue;
-        (void)fs_sys_unlink(path);
-        mem_free(path);
-    }
+    for (const char *name; (name = fs_folder_next(&f));)
+        (void)fs_sys_unlink(fs_path(path, dir, name));
     fs_folder_close(&f);
 }
 

@@ -80,7 +80,7 @@ static bool put_in_place(const struct fs_lock *l)
 static enum err replace(struct fs_lock *l, const struct fs_lock_over *over,
                         struct fs_lock_found *found)
 {
-    TRY(over->first(over->arg, found->words));
+    TRY(over->first(over->arg, found));
     if (fs_sys_rename(l->temp.name, l->path) == 0)
         found->state = FS_LOCK_TAKEN;
     return ERR_OK;

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 bool fs_leads_nowhere(const char *path)
@@ -72,14 +73,19 @@ bool fs_named(const char *path)
     return fs_sys_lstat(path, &st) == 0;
 }
 
-enum err fs_join(const char *dir, const char *name, char **out)
+const char *fs_path(char buf[FS_PATH], const char *dir, const char *name)
 {
-    struct text t = {0};
     int n = (int)strlen(dir);
     while (n > 1 && dir[n - 1] == '/' && dir[n - 2] == '/')
         n--;
-    text_add(&t, "%.*s%s%s", n, dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
-    return text_done(&t, out);
+    snprintf(buf, FS_PATH, "%.*s%s%s", n, dir, n > 0 && dir[n - 1] != '/' ? "/" : "", name);
+    return buf;
+}
+
+enum err fs_join(const char *dir, const char *name, char **out)
+{
+    char buf[FS_PATH];
+    return mem_string(fs_path(buf, dir, name), out);
 }
 
 bool fs_same(const char *a, const char *b)

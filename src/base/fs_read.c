@@ -73,15 +73,12 @@ enum err fs_map_open(struct fs_map *m, const char *path, enum err code)
 enum err fs_map_open_in(struct fs_map *m, const char *dir, const char *name, enum err code)
 {
     static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    char *path;
+    char path[FS_PATH];
     size_t n = strspn(name, legal);
     if (n == 0 || name[n] || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         FAIL(code, "%s: a file named in %s has a name that is empty, . or .., or not of a-z A-Z "
                    "0-9 . _ - alone; only files of the folder itself are read", reader(code), dir);
-    TRY(fs_join(dir, name, &path));
-    enum err err = map_open(m, path, O_NOFOLLOW, code);
-    mem_free(path);
-    return err;
+    return map_open(m, fs_path(path, dir, name), O_NOFOLLOW, code);
 }
 
 void fs_map_close(struct fs_map *m)

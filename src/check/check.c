@@ -411,7 +411,7 @@ static enum err check_files(const struct options *o, struct check_facts *f)
 static enum err check_resume(const struct options *o)
 {
     struct state_index x;
-    char *dir;
+    char dir[FS_PATH];
     if (o->run.resume[0] && o->train.device == OPTIONS_NULL)
         FAIL(ERR_CONFIG, "run.resume is %s and train.device is null, which holds no numbers to go "
                          "on with; use another train.device, or leave run.resume empty",
@@ -419,11 +419,10 @@ static enum err check_resume(const struct options *o)
     if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
         return ERR_OK;
     int64_t step;
-    TRY(folder_resumed(o, &dir, &step)); /* names the key */
+    TRY(folder_resumed(o, dir, &step)); /* names the key */
     enum err err = under_key(folder_others(state_index_open(&x, dir), dir), "run.resume");
     if (err == ERR_OK)
         state_index_close(&x);
-    mem_free(dir);
     return err;
 }
 

@@ -49,8 +49,8 @@ int64_t state_box_elements(const struct state_box *b);
 enum { STATE_FILE = 32 };
 /* "rank-00007.safetensors". */
 void state_shard_name(int rank, char out[STATE_FILE]);
-/* RUN/checkpoints/step-10 into a new string (mem_free). Errors: ERR_MEMORY. */
-enum err state_dir(const char *run_dir, int64_t step, char **out);
+/* RUN/checkpoints/step-10 into buf, which is returned, as fs_path. */
+const char *state_dir(char buf[FS_PATH], const char *run_dir, int64_t step);
 
 /* ---- writing ---- */
 

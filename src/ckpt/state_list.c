@@ -10,14 +10,14 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum err state_dir(const char *run_dir, int64_t step, char **out)
+const char *state_dir(char buf[FS_PATH], const char *run_dir, int64_t step)
 {
-    struct text t = {0};
-    text_add(&t, "%s/checkpoints/step-%" PRId64, run_dir, step);
-    return text_done(&t, out);
+    snprintf(buf, FS_PATH, "%s/checkpoints/step-%" PRId64, run_dir, step);
+    return buf;
 }
 
 /* "step-10", as state_dir writes it. */
@@ -101,15 +101,11 @@ static double valid_loss_of(const char *run_dir, int64_t step)
     struct err_kept none;
     struct state_index x = {.dir = NULL};
     double loss = NAN;
-    char *dir = NULL;
+    char dir[FS_PATH];
     err_keep(&none, ERR_OK);
-    enum err err = state_dir(run_dir, step, &dir);
-    if (err == ERR_OK)
-        err = state_index_open(&x, dir);
-    if (err == ERR_OK && x.head.step == step)
+    if (state_index_open(&x, state_dir(dir, run_dir, step)) == ERR_OK && x.head.step == step)
         loss = x.head.valid_loss;
     state_index_close(&x);
-    mem_free(dir);
     (void)!err_again(&none);
     return loss;
 }

@@ -488,11 +488,9 @@ void options_tidy(struct options *o)
 
 enum err options_read_run(const char *run, struct options *o)
 {
-    char *path;
+    char path[FS_PATH];
     TRY(options_fresh(o));
-    TRY(fs_join(run, "config.yaml", &path));
-    enum err err = conf_read_file(&options_table, o, path);
+    enum err err = conf_read_file(&options_table, o, fs_path(path, run, "config.yaml"));
     options_tidy(o);
-    mem_free(path);
     return err;
 }

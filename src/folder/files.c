@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "ckpt/state.h"
 #include "comm/comm.h"
-#include "folder/folder.h"
+#include "folder/names.h"
 #include "config/schedule.h"
 
 int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS])
@@ -51,6 +51,11 @@ enum err files_apart(const char *who, const char *out, const struct file_use *in
     return comm_launch_first() ? fs_check_place(out) : ERR_OK; /* its folder may be its alone */
 }
 
+static enum err apart(const char *who, const char *out, const char *path)
+{
+    return files_apart(who, out, &(struct file_use){"input", path}, 1);
+}
+
 /* Whatever file has that ending in a folder, which may not be there. */
 static enum err apart_below(const char *who, const char *out, const char *dir, const char *ending)
 {
@@ -60,33 +65,11 @@ static enum err apart_below(const char *who, const char *out, const char *dir, c
     (void)fs_folder_open(&d, dir);
     for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
         size_t length = strlen(name);
-        char *path;
-        if (length < n || strcmp(name + length - n, ending) != 0)
-            continue;
-        err = fs_join(dir, name, &path);
-        if (err == ERR_OK)
-            err = files_apart(who, out, &(struct file_use){"input", path}, 1);
-        mem_free(path);
+        char path[FS_PATH];
+        if (length >= n && strcmp(name + length - n, ending) == 0)
+            err = apart(who, out, fs_path(path, dir, name));
     }
     fs_folder_close(&d);
-    return err;
-}
-
-/* Whatever file its checkpoints have. */
-static enum err apart_checkpoints(const char *who, const char *out, const char *dir)
-{
-    struct state_found *found;
-    int n;
-    TRY(state_list(dir, &found, &n));
-    enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        char *path;
-        err = state_dir(dir, found[i].step, &path);
-        if (err == ERR_OK)
-            err = apart_below(who, out, path, "");
-        mem_free(path);
-    }
-    mem_free(found);
     return err;
 }
 
@@ -99,21 +82,22 @@ enum err files_apart_folder(const char *who, const char *out, const char *dir,
         "vocab.json", "merges.txt"};
     enum { SAVED = sizeof saved / sizeof *saved };
     struct file_use in[FILES_OPTIONS];
-    char *trace;
+    struct state_found *found;
+    char path[FS_PATH];
+    int n;
     if (!out)
         return ERR_OK;
     TRY(files_apart(who, out, in, files_of_options(o, in)));
-    for (int i = 0; i < folder_names() + SAVED; i++) {
-        char *path;
-        TRY(fs_join(dir, i < SAVED ? saved[i] : folder_name_at(i - SAVED)->name, &path));
-        enum err err = files_apart(who, out, &(struct file_use){"input", path}, 1);
-        mem_free(path);
-        TRY(err);
-    }
+    for (int i = 0; i < SAVED; i++)
+        TRY(apart(who, out, fs_path(path, dir, saved[i])));
+    for (enum folder_file i = 0; i < FOLDER_FILES; i++)
+        TRY(apart(who, out, folder_file(path, dir, i)));
     TRY(apart_below(who, out, dir, ".safetensors"));
-    TRY(apart_checkpoints(who, out, dir));
-    TRY(fs_join(dir, "trace", &trace));
-    enum err err = apart_below(who, out, trace, ".trace");
-    mem_free(trace);
+    TRY(apart_below(who, out, folder_file(path, dir, FOLDER_TRACE), ".trace"));
+    TRY(state_list(dir, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++)
+        err = apart_below(who, out, state_dir(path, dir, found[i].step), "");
+    mem_free(found);
     return err;
 }

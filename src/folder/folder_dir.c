@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <unistd.h>
 
 /* The file system of the kernel's own that the part is in, or NULL. That of devices looks like any
@@ -74,20 +75,10 @@ static enum err check_part(const char *dir, const char *part, const struct stat 
 
 enum err folder_check_dir(const char *dir)
 {
-    enum err err;
     struct stat st = {.st_mode = 0}; /* of a part of which it cannot be said */
-    char *part;
-    TRY(mem_string(dir, &part));
-    while (fs_sys_lstat(part, &st) != 0 && (errno == ENOENT || errno == ENOTDIR)) {
-        char *slash = strrchr(part, '/');
-        while (slash > part && slash[-1] == '/')
-            slash--;
-        if (!slash)
-            memcpy(part, ".", 2); /* a path without a slash has a byte and its end */
-        else
-            slash[slash == part] = '\0';
-    }
-    err = check_part(dir, part, &st);
-    mem_free(part);
-    return err;
+    char part[FS_PATH];
+    snprintf(part, sizeof part, "%s", dir);
+    while (fs_sys_lstat(part, &st) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        folder_above(part);
+    return check_part(dir, part, &st);
 }

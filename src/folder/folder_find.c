@@ -2,51 +2,97 @@
  *
  * A folder that somebody names to be read. What is no folder, or not one of a run or a model, is
  * said as it is found there, with the folder that may be meant where one lies above, in it or
- * beside it.
+ * beside it. Why something that a run leaves is missing, only the lock says, while the run lives or
+ * when it died, and the lines of metrics.jsonl, which say how far it came.
  */
 #include "folder/folder.h"
 
 #include "base/fs_sys.h"
-#include "base/mem.h"
+#include "folder/metrics_read.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+
+/* ---- what a run has not left ---- */
+
+/* The last step that a whole line of metrics is of; 0: none; -1: there is no file. */
+static int64_t last_step(const char *path)
+{
+    struct fs_map m;
+    int64_t step = 0;
+    if (fs_map_open(&m, path, ERR_CHECKPOINT) != ERR_OK)
+        return -1;
+    const char *at = (const char *)m.data, *end = at + m.size;
+    for (struct metrics_line l; metrics_next(&at, end, &l);)
+        step = l.step > 0 ? l.step : step;
+    fs_map_close(&m);
+    return step;
+}
+
+static void say_why(const struct options *o, const struct fs_lock_found *found, int64_t step,
+                    struct text *out)
+{
+    struct folder_owner w;
+    enum folder_life life = folder_life(found, &w);
+    char who[FOLDER_OWNER];
+    const char *run = w.pid ? folder_owner_words(&w, who) : "its run", *comma = w.pid ? "," : "";
+    char done[80] = "before the end of its first step";
+    if (step > 0 && o)
+        snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
+                 (long long)o->train.steps);
+    else if (step > 0)
+        snprintf(done, sizeof done, "behind step %lld", (long long)step);
+    if (life == FOLDER_LIVES) {
+        text_add(out, "%s%s is under way there, %s%s", run, comma, done,
+                 o ? ", and saves them at its end" : "; wait for its end");
+    } else if (life == FOLDER_UNSEEN) {
+        text_add(out, "%s%s is under way %s, or died there, which cannot be seen from this host; "
+                      "wait for its end, or use another run", run, comma, done);
+    } else if (life != FOLDER_FREE) {
+        text_add(out, "%s%s died %s; use another run", run, comma, done);
+    } else if (step < 0) {
+        text_add(out, "and no metrics.jsonl of a run either; name the folder that the run wrote");
+    } else if (!o || step < o->train.steps) {
+        text_add(out, "its run ended %s and saved none: an error or a second signal ended it; use "
+                      "another run", done);
+    } else {
+        text_add(out, "its run did all %lld steps; saving failed, or they have been moved away; "
+                      "use another run", (long long)step);
+    }
+}
+
+enum err folder_lacks(enum err code, const char *who, const char *what, const char *dir,
+                      const struct options *o)
+{
+    struct text why = {0};
+    struct fs_lock_found found;
+    char path[FS_PATH];
+    fs_lock_look(folder_file(path, dir, FOLDER_LOCK), &found);
+    say_why(o, &found, last_step(folder_file(path, dir, FOLDER_METRICS)), &why);
+    enum err err = why.err;
+    if (err == ERR_OK)
+        err = err_set(code, __FILE__, __LINE__, "%s: %s has no %s: %s", who, dir, what, why.s);
+    text_free(&why);
+    return err;
+}
+
+/* ---- what may be meant ---- */
 
 struct find {
     const char *who, *dir; /* borrowed; who reads it, what was named */
     bool models;           /* is a model's folder good, too? */
 };
 
-/* 0 or errno; a link that leads nowhere is there. */
-static int look_in(const char *dir, const char *name)
+static bool has(const char *dir, enum folder_file i)
 {
-    struct stat st;
-    char *path;
-    if (fs_join(dir, name, &path) != ERR_OK)
-        return ENOMEM;
-    int code = fs_sys_lstat(path, &st) == 0 ? 0 : errno;
-    mem_free(path);
-    return code;
+    char path[FS_PATH];
+    return fs_named(folder_file(path, dir, i));
 }
 
 static bool is_one(const struct find *f, const char *dir)
 {
-    return look_in(dir, "config.yaml") == 0 || (f->models && look_in(dir, "config.json") == 0);
-}
-
-/* ---- what may be meant ---- */
-
-/* The path without its last part: "." for a name alone. */
-static void cut_last(char *path)
-{
-    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
-        path[n - 1] = '\0';
-    char *slash = strrchr(path, '/');
-    while (slash > path && slash[-1] == '/')
-        slash--;
-    if (slash)
-        slash[slash == path] = '\0';
-    else
-        memcpy(path, ".", 2); /* a path without a slash has a byte and its end */
+    return has(dir, FOLDER_YAML) || (f->models && has(dir, FOLDER_JSON));
 }
 
 static const char *only(const void *arg, int i)
@@ -56,41 +102,40 @@ static const char *only(const void *arg, int i)
 }
 
 /* The first by name of the folders there that may be read; like: of those with a name like it
- * alone. NULL: none. (mem_free) */
-static char *find_child(const struct find *f, const char *dir, const char *like)
+ * alone. False: none. */
+static bool find_child(const struct find *f, const char *dir, const char *like, char out[FS_PATH])
 {
-    char *first = NULL, *child, *drop;
+    char child[FS_PATH];
+    bool found = false;
     struct fs_folder d;
     (void)fs_folder_open(&d, dir);
     for (const char *name; (name = fs_folder_next(&d));) {
         if (name[0] == '.' || (like && !text_nearest(like, 1, only, name)) ||
-            fs_join(dir, name, &child) != ERR_OK)
+            !is_one(f, fs_path(child, dir, name)) || (found && strcmp(child, out) >= 0))
             continue;
-        bool better = (!first || strcmp(child, first) < 0) && is_one(f, child);
-        drop = better ? first : child;
-        first = better ? child : first;
-        mem_free(drop);
+        found = true;
+        memcpy(out, child, sizeof child);
     }
     fs_folder_close(&d);
-    return first;
+    return found;
 }
 
 /* around: a folder that is there, what was named where `like` is NULL;
  * else that has the name `like`, or none, and is not in it. */
 static void propose(const struct find *f, const char *around, const char *like, struct text *out)
 {
-    char *child = find_child(f, around, like), *above = NULL;
-    const char *meant = child;
-    if (!child && !is_one(f, around) && !like && mem_string(around, &above) == ERR_OK)
-        cut_last(above);
-    if (!child && is_one(f, above ? above : around))
-        meant = above ? above : around;
+    char near[FS_PATH];
+    const char *meant = near;
+    if (!find_child(f, around, like, near)) {
+        snprintf(near, sizeof near, "%s", around);
+        if (!is_one(f, around) && !like)
+            folder_above(near);
+        meant = is_one(f, near) ? near : NULL;
+    }
     if (meant && strncmp(meant, "./", 2) == 0 && strncmp(f->dir, "./", 2) != 0)
         meant += 2;
     text_add(out, "; %s%s", meant ? "did you mean " : "name the folder of a run",
              meant ? meant : f->models ? " or a model" : "");
-    mem_free(child);
-    mem_free(above);
 }
 
 /* ---- what is there ---- */
@@ -115,7 +160,7 @@ static void say_part(const struct find *f, char *part, const struct stat *link, 
     } else {
         text_add(out, "%s is a %s, not a folder", part,
                  S_ISREG(st.st_mode) ? "file" : "device, pipe or socket");
-        cut_last(part);
+        folder_above(part);
         propose(f, part, "", out);
     }
 }
@@ -125,7 +170,7 @@ static void say_content(const struct find *f, struct fs_folder *d, struct text *
 {
     if (!fs_folder_next(d))
         text_add(out, "%s is empty", f->dir);
-    else if (look_in(f->dir, "config.json") == 0)
+    else if (has(f->dir, FOLDER_JSON))
         text_add(out, "%s is the folder of a model, which has config.json, and no run's, which has "
                       "config.yaml", f->dir);
     else
@@ -138,9 +183,10 @@ static void say_content(const struct find *f, struct fs_folder *d, struct text *
 /* The folder is there, without a file that would make it one. */
 static void say_folder(const struct find *f, struct text *out)
 {
-    char why[FS_REASON];
-    int code = look_in(f->dir, "config.yaml");
+    char why[FS_REASON], path[FS_PATH];
+    struct stat st;
     struct fs_folder d = {.open = NULL};
+    int code = fs_sys_lstat(folder_file(path, f->dir, FOLDER_YAML), &st) == 0 ? 0 : errno;
     if (code == ENOENT && !fs_folder_open(&d, f->dir))
         code = errno;
     if (d.open)
@@ -155,19 +201,19 @@ enum err folder_find(const char *who, const char *dir, bool models)
     struct find f = {who, dir, models};
     struct stat st = {.st_mode = 0}, led;
     struct text what = {0};
-    char *part;
+    char part[FS_PATH];
     if (!dir || !dir[0])
         FAIL(ERR_CONFIG, "%s: no folder is named; name the folder of a run%s", who,
              models ? " or a model" : "");
     if (is_one(&f, dir))
         return ERR_OK;
-    if (look_in(dir, "plait.lock") == 0)
+    if (has(dir, FOLDER_LOCK))
         return folder_lacks(models ? ERR_CHECKPOINT : ERR_DATA, who, models ? "weights" : "trace",
                             dir, NULL);
-    TRY(mem_string(dir, &part));
+    snprintf(part, sizeof part, "%s", dir);
     while (fs_sys_lstat(part, &st) != 0 &&
            (errno == ENOENT || errno == ENOTDIR || errno == ELOOP))
-        cut_last(part);
+        folder_above(part);
     if (strcmp(part, dir) == 0 && fs_sys_stat(part, &led) == 0 && S_ISDIR(led.st_mode))
         say_folder(&f, &what);
     else
@@ -175,7 +221,6 @@ enum err folder_find(const char *who, const char *dir, bool models)
     enum err err = what.err;
     if (err == ERR_OK)
         err = err_set(ERR_CONFIG, __FILE__, __LINE__, "%s: %s", who, what.s);
-    mem_free(part);
     text_free(&what);
     return err;
 }

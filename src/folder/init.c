@@ -139,7 +139,7 @@ static bool resumed_model(const struct options *o, struct model *out)
     struct state_index x = {.dir = NULL};
     struct state_found *found = NULL;
     struct err_kept none;
-    char *dir;
+    char dir[FS_PATH];
     int64_t step;
     int n = 0;
     bool good = false;
@@ -150,15 +150,13 @@ static bool resumed_model(const struct options *o, struct model *out)
     for (int i = 0; i < (tried ? n : 1) && !good; i++) {
         if (tried && !found[i].whole)
             continue;
-        enum err err = tried ? state_dir(o->run.dir, found[i].step, &dir)
-                             : folder_resumed(o, &dir, &step);
-        if (err != ERR_OK)
-            break;
-        good = state_index_open(&x, dir) == ERR_OK;
+        if (tried)
+            state_dir(dir, o->run.dir, found[i].step);
+        good = (tried || folder_resumed(o, dir, &step) == ERR_OK) &&
+               state_index_open(&x, dir) == ERR_OK;
         if (good)
             *out = x.head.model;
         state_index_close(&x);
-        mem_free(dir);
     }
     mem_free(found);
     (void)!err_again(&none);

@@ -91,24 +91,87 @@ static enum err read_json(struct model_folder *f, const char *path)
 enum err model_folder_open(struct model_folder *f, const char *dir)
 {
     struct model_folder made = {.dir = dir};
-    char *yaml, *json = NULL;
+    char yaml[FS_PATH], json[FS_PATH];
     TRY(folder_find("generate", dir, true));
-    TRY(fs_join(dir, "config.yaml", &yaml));
-    enum err err = fs_join(dir, "config.json", &json);
-    if (err == ERR_OK) {
-        bool known = fs_named(json);
-        made.foreign = known && !fs_named(yaml);
-        err = made.foreign ? options_fresh(&made.options)
-                           : options_read_run(dir, &made.options);
-        if (err == ERR_OK && known)
-            err = read_json(&made, json);
-    }
-    mem_free(yaml);
-    mem_free(json);
-    if (err == ERR_OK)
-        options_arch(&made.options, &made.model);
+    bool known = fs_named(folder_file(json, dir, FOLDER_JSON));
+    made.foreign = known && !fs_named(folder_file(yaml, dir, FOLDER_YAML));
+    TRY(made.foreign ? options_fresh(&made.options) : options_read_run(dir, &made.options));
+    if (known)
+        TRY(read_json(&made, json));
+    options_arch(&made.options, &made.model);
     *f = made;
-    return err;
+    return ERR_OK;
+}
+
+/* ---- without weights ---- */
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+/* Of weights, by how little they lack: shards without their index, safetensors of another name,
+ * those of other programs. */
+enum form { SHARD, OTHER_NAME, ADAPTER, OTHER_FORM, NONE };
+
+static enum form form_of(const char *name)
+{
+    static const char *const endings[] = {".bin", ".pth", ".pt", ".ckpt", ".h5", ".msgpack",
+                                          ".gguf", ".ggml", ".npz", ".onnx", ".pkl", ".distcp"};
+    static const char *const training[] = {"training_args", "optimizer", "scheduler", "rng_state",
+                                           "scaler"};
+    int shard, shards, end = 0;
+    if (sscanf(name, "model-%5d-of-%5d.safetensors%n", &shard, &shards, &end) == 2 && end > 0 &&
+        !name[end])
+        return SHARD;
+    if (ends_with(name, ".safetensors"))
+        return strncmp(name, "adapter", 7) == 0 ? ADAPTER : OTHER_NAME;
+    for (size_t i = 0; i < sizeof training / sizeof *training; i++)
+        if (strncmp(name, training[i], strlen(training[i])) == 0)
+            return NONE;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (ends_with(name, endings[i]))
+            return strncmp(name, "adapter", 7) == 0 ? ADAPTER : OTHER_FORM;
+    return NONE;
+}
+
+/* The first by name of the form that lacks least. */
+static enum form find_form(const char *dir, char first[256])
+{
+    enum form form = NONE;
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));) {
+        enum form it = form_of(name);
+        if (it < form || (it == form && it != NONE && strcmp(name, first) < 0)) {
+            form = it;
+            snprintf(first, 256, "%s", name);
+        }
+    }
+    fs_folder_close(&d);
+    return form;
+}
+
+/* What the folder has in their place. */
+static enum err lacks(const char *dir)
+{
+    static const char *const way[] = {
+        [SHARD] = "a shard, and no model.safetensors.index.json that says which others there are; "
+                  "put that there, too",
+        [OTHER_NAME] = "and weights are read from model.safetensors, or from what "
+                       "model.safetensors.index.json names; give it that name if it is the model",
+        [ADAPTER] = "changes to another model's weights; merge them with that model and save it "
+                    "whole (merge_and_unload, save_pretrained)",
+        [OTHER_FORM] = "and plait reads safetensors alone; load it with transformers and save it "
+                       "again (save_pretrained)"};
+    char name[256];
+    enum form form = find_form(dir, name);
+    if (form == NONE)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has no weights: neither model.safetensors nor "
+                             "model.safetensors.index.json; put them there, beside config.json",
+             dir);
+    FAIL(ERR_CHECKPOINT, "ckpt: %s has no model.safetensors: it has %s, %s", dir, name, way[form]);
 }
 
 /* ---- its weights ---- */
@@ -118,7 +181,7 @@ enum err model_folder_filled(const struct model_folder *f)
     if (hf_weights_exist(f->dir) || (!f->foreign && folder_has_checkpoint(f->dir)))
         return ERR_OK;
     if (f->foreign)
-        return model_folder_lacks(f->dir);
+        return lacks(f->dir);
     if (!f->options.run.save)
         FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights; "
                          "train again with run.save true", f->dir);
@@ -146,56 +209,34 @@ static enum err check_model(const struct model_folder *f, const struct state_ind
 
 enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
 {
-    char *checkpoint = NULL;
+    char checkpoint[FS_PATH] = "";
     int64_t behind;
     *out = (struct weights){.files = {NULL, 0}};
     if (f->foreign && step[0])
         FAIL(ERR_CONFIG, "generate: step %s is asked for, and %s is the folder of a model, which "
                          "has no checkpoints; leave it out", step, f->dir);
     if (!f->foreign)
-        TRY(folder_checkpoint("generate", f->dir, step, &checkpoint, &behind));
-    enum err err = checkpoint ? folder_others(state_index_open(&out->state, checkpoint), checkpoint)
-                              : hf_weights_open(&out->files, f->dir);
-    if (err == ERR_OK && checkpoint)
+        TRY(folder_checkpoint("generate", f->dir, step, checkpoint, &behind));
+    enum err err = checkpoint[0]
+                       ? folder_others(state_index_open(&out->state, checkpoint), checkpoint)
+                       : hf_weights_open(&out->files, f->dir);
+    if (err == ERR_OK && checkpoint[0])
         err = check_model(f, &out->state);
     if (err != ERR_OK)
         weights_close(out);
-    mem_free(checkpoint);
     return err;
 }
 
 /* ---- its tokenizer ---- */
 
-/* "tokenizer_class" of tokenizer_config.json as far as it is a plain word; false: none. */
-static bool find_class(const char *dir, char out[SAFET_NOTE])
-{
-    char *path;
-    bool found = false;
-    if (fs_join(dir, "tokenizer_config.json", &path) == ERR_OK) {
-        found = hf_tokenizer_class(path, out);
-        mem_free(path);
-    }
-    return found;
-}
-
-static bool holds(const char *dir, const char *name)
-{
-    char *path;
-    if (fs_join(dir, name, &path) != ERR_OK)
-        return false;
-    bool there = fs_exists(path);
-    mem_free(path);
-    return there;
-}
-
 static enum err refuse_foreign(const struct model_folder *f)
 {
-    char name[SAFET_NOTE];
-    if (find_class(f->dir, name))
+    char name[SAFET_NOTE], path[FS_PATH];
+    if (hf_tokenizer_class(fs_path(path, f->dir, "tokenizer_config.json"), name))
         FAIL(ERR_TOKEN, "generate: %s has the tokenizer %s, which plait does not know; give ids "
                         "with --ids and get ids", f->dir, name);
     FAIL(ERR_TOKEN, "generate: %s has %s; give ids with --ids and get ids", f->dir,
-         holds(f->dir, "tokenizer.json")
+         fs_exists(fs_path(path, f->dir, "tokenizer.json"))
              ? "the tokenizer of tokenizer.json, which plait does not read yet"
              : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
 }

@@ -33,10 +33,6 @@ enum err model_folder_filled(const struct model_folder *f);
  * ERR_MEMORY. Local; released by weights_close. */
 enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out);
 
-/* Why there are no weights in a model's folder: what it has in their place. Returns
- * ERR_CHECKPOINT. Local. (model_folder_lacks.c) */
-enum err model_folder_lacks(const char *dir);
-
 /* The tokenizer of its ids, from the weights and data.tokenizer, and whether plait's own of that
  * name is the one. Errors: ERR_TOKEN: none is named, two are, it is unknown, or has another hash;
  * ERR_CHECKPOINT. Local. */

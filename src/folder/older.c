@@ -11,19 +11,11 @@
 #include "ckpt/state.h"
 #include "comm/comm.h"
 
-static enum err remove_one(const struct older *o, int64_t step)
-{
-    char *dir = NULL;
-    TRY(state_dir(o->o->run.dir, step, &dir));
-    enum err err = state_remove(dir);
-    mem_free(dir);
-    return err;
-}
-
 static enum err remove_all(void *arg)
 {
     const struct older *o = arg;
     struct state_found *found;
+    char dir[FS_PATH];
     int n, whole = 0;
     TRY(state_list(o->o->run.dir, &found, &n));
     enum err err = ERR_OK;
@@ -35,7 +27,7 @@ static enum err remove_all(void *arg)
             continue;
         if (o->lock && !fs_lock_stands(o->lock))
             break;
-        err = remove_one(o, found[i].step);
+        err = state_remove(state_dir(dir, o->o->run.dir, found[i].step));
     }
     mem_free(found);
     return err;

@@ -134,17 +134,13 @@ static enum err look_newest(const struct resume_here *here, struct text *out)
     TRY(state_list(run, &found, &n));
     enum err err = ERR_CHECKPOINT;
     for (int i = 0; i < n && err == ERR_CHECKPOINT; i++) {
-        char *dir;
+        char dir[FS_PATH];
         if (!found[i].whole)
             continue;
         whole++;
-        err = state_dir(run, found[i].step, &dir);
-        if (err != ERR_OK)
-            break;
-        err = look(here, dir, found[i].step, out);
+        err = look(here, state_dir(dir, run, found[i].step), found[i].step, out);
         if (err == ERR_CHECKPOINT)
             text_add(out, "%s; the checkpoint before it is tried: ", err_bare(err_text()));
-        mem_free(dir);
     }
     mem_free(found);
     if (whole == 0) {
@@ -170,12 +166,10 @@ enum err resume_none_good(const struct options *o, int whole)
 
 enum err resume_say(const struct resume_here *here, struct text *out)
 {
-    char *dir;
+    char dir[FS_PATH];
     int64_t step;
     if (strcmp(here->o->run.resume, "auto") == 0)
         return look_newest(here, out);
-    TRY(folder_resumed(here->o, &dir, &step));
-    enum err err = folder_others(look(here, dir, step, out), dir);
-    mem_free(dir);
-    return err;
+    TRY(folder_resumed(here->o, dir, &step));
+    return folder_others(look(here, dir, step, out), dir);
 }

@@ -24,17 +24,11 @@ _Static_assert(sizeof(struct exec_event) == 24, "an event is three doubles");
 /* ---- clocks ---- */
 
 /* One message of a double to or from a rank. */
-static enum err tell(struct comm_world *world, int to, const double *t)
+static enum err pass(struct comm_world *world, int rank, bool send, double *t)
 {
     struct comm_req r = {0};
-    TRY(comm_send_start(world, to, TAG, t, (int64_t)sizeof *t, &r));
-    return comm_finish(&r);
-}
-
-static enum err hear(struct comm_world *world, int from, double *t)
-{
-    struct comm_req r = {0};
-    TRY(comm_recv_start(world, from, TAG, t, (int64_t)sizeof *t, &r));
+    TRY(send ? comm_send_start(world, rank, TAG, t, (int64_t)sizeof *t, &r)
+             : comm_recv_start(world, rank, TAG, t, (int64_t)sizeof *t, &r));
     return comm_finish(&r);
 }
 
@@ -42,9 +36,9 @@ static enum err answer(struct comm_world *world, int rank)
 {
     for (int i = 0; i < ASKED; i++) {
         double t;
-        TRY(hear(world, rank, &t));
+        TRY(pass(world, rank, false, &t));
         t = log_now();
-        TRY(tell(world, rank, &t));
+        TRY(pass(world, rank, true, &t));
     }
     return ERR_OK;
 }
@@ -54,8 +48,8 @@ static enum err ask(struct comm_world *world, double *clock)
     double quickest = INFINITY;
     for (int i = 0; i < ASKED; i++) {
         double begin = log_now(), theirs;
-        TRY(tell(world, 0, &begin));
-        TRY(hear(world, 0, &theirs));
+        TRY(pass(world, 0, true, &begin));
+        TRY(pass(world, 0, false, &theirs));
         double took = log_now() - begin;
         if (took < quickest)
             *clock = theirs - (begin + took / 2);
@@ -78,26 +72,17 @@ static enum err compare_clocks(struct comm_world *world, double *clock)
 
 /* ---- writing ---- */
 
-enum err trace_path(const char *dir, int rank, char **out)
+const char *trace_path(char buf[FS_PATH], const char *dir, int rank)
 {
     char name[32];
-    char *folder;
-    snprintf(name, sizeof name, "%d.trace", rank);
-    TRY(fs_join(dir, "trace", &folder));
-    enum err err = fs_join(folder, name, out);
-    mem_free(folder);
-    return err;
+    snprintf(name, sizeof name, "trace/%d.trace", rank);
+    return fs_path(buf, dir, name);
 }
 
 static enum err begin_file(const char *dir, const struct trace_head *head, struct trace_log *t)
 {
-    char *folder;
-    TRY(fs_join(dir, "trace", &folder));
-    enum err err = fs_make_dirs(folder);
-    mem_free(folder);
-    TRY(err);
-    TRY(trace_path(dir, (int)head->rank, &t->path));
-    TRY(fs_log_make(t->path, &t->fd));
+    TRY(fs_make_dirs(fs_path(t->path, dir, "trace")));
+    TRY(fs_log_make(trace_path(t->path, dir, (int)head->rank), &t->fd));
     return fs_append(t->fd, t->path, (const char *)head, (int64_t)sizeof *head);
 }
 
@@ -133,25 +118,16 @@ enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago)
     return ERR_OK;
 }
 
-/* A head without a step is of a run that did not start. */
-static void remove_start(const struct trace_log *t)
-{
-    char *slash = strrchr(t->path, '/');
-    (void)fs_sys_unlink(t->path);
-    if (!slash)
-        return;
-    *slash = '\0';
-    (void)fs_sys_rmdir(t->path); /* the last one's */
-}
-
 enum err trace_close(struct trace_log *t)
 {
     bool start = t->fd >= 0 && t->steps == 0 && fs_is_named(t->fd, t->path);
     enum err err = fs_log_close(t->fd, t->path);
-    if (start)
-        remove_start(t);
+    if (start) { /* a head without a step is of a run that did not start */
+        (void)fs_sys_unlink(t->path);
+        *strrchr(t->path, '/') = '\0';
+        (void)fs_sys_rmdir(t->path); /* the last one's */
+    }
     mem_free(t->record);
-    mem_free(t->path);
     *t = (struct trace_log){.fd = -1};
     return err;
 }
@@ -196,24 +172,16 @@ static enum err check_events(const char *path, const struct trace *t)
     return ERR_OK;
 }
 
-static enum err read_file(const char *path, int rank, struct trace *t)
-{
-    TRY(fs_map_open(&t->map, path, ERR_DATA));
-    TRY(check_head(path, t, rank));
-    int64_t body = t->map.size - (int64_t)sizeof t->head;
-    t->steps = body / record_bytes(t);
-    t->cut = body % record_bytes(t);
-    return check_events(path, t);
-}
-
 enum err trace_read(const char *dir, int rank, struct trace *out)
 {
-    char *path;
+    char path[FS_PATH];
     *out = (struct trace){.steps = 0};
-    TRY(trace_path(dir, rank, &path));
-    enum err err = read_file(path, rank, out);
-    mem_free(path);
-    return err;
+    TRY(fs_map_open(&out->map, trace_path(path, dir, rank), ERR_DATA));
+    TRY(check_head(path, out, rank));
+    int64_t body = out->map.size - (int64_t)sizeof out->head;
+    out->steps = body / record_bytes(out);
+    out->cut = body % record_bytes(out);
+    return check_events(path, out);
 }
 
 const struct exec_event *trace_events(const struct trace *t, int64_t i, int64_t *step)

@@ -33,7 +33,7 @@ struct trace_log {
     int64_t steps; /* written */
     double clock;
     double *record; /* owned; [1 + 3 * instrs] */
-    char *path;     /* owned */
+    char path[FS_PATH];
 };
 
 /* Collective over the world: clocks are compared. Makes dir/trace and the file in it, which must
@@ -47,8 +47,8 @@ enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago);
 /* Errors: ERR_STORAGE (fs_log_close); it is closed then, too. */
 enum err trace_close(struct trace_log *t);
 
-/* The file of a rank, dir/trace/RANK.trace (mem_free). */
-enum err trace_path(const char *dir, int rank, char **out);
+/* The file of a rank, dir/trace/RANK.trace, into buf, which is returned, as fs_path. */
+const char *trace_path(char buf[FS_PATH], const char *dir, int rank);
 
 /* ---- afterwards ---- */
 struct trace {

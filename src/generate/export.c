@@ -71,15 +71,11 @@ static enum err open_state(struct export *e)
 {
     const struct plait_export *c = e->call;
     const char *step = c->step ? c->step : "";
-    char *dir;
+    char dir[FS_PATH];
     int64_t behind;
     TRY(folder_find("export", c->run, false));
-    TRY(folder_checkpoint("export", c->run, step, &dir, &behind));
-    if (!dir)
-        return lacks(c->run);
-    enum err err = folder_others(state_index_open(&e->x, dir), dir);
-    mem_free(dir);
-    return err;
+    TRY(folder_checkpoint("export", c->run, step, dir, &behind));
+    return dir[0] ? folder_others(state_index_open(&e->x, dir), dir) : lacks(c->run);
 }
 
 /* ---- the files ---- */

@@ -355,11 +355,8 @@ static enum err check_trace(const struct compare *c, int rank)
 /* Each rank has one. */
 static enum err find_trace(const char *dir, int rank, int world)
 {
-    char *path;
-    TRY(trace_path(dir, rank, &path));
-    bool there = fs_named(path);
-    mem_free(path);
-    if (!there)
+    char path[FS_PATH];
+    if (!fs_named(trace_path(path, dir, rank)))
         FAIL(ERR_DATA, "compare: run %s has no trace of rank %d, trace/%d.trace (one for each of "
                        "its %d rank%s); bring it back, or train in another folder with "
                        "train.trace=true, which writes them", dir, rank, rank, world,

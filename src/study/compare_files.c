@@ -98,10 +98,8 @@ static enum err read_config(const char *run, struct options *o)
     TRY(options_read_run(run, o));
     if (o->train.trace)
         return ERR_OK;
-    char *trace;
-    TRY(fs_join(run, "trace", &trace));
-    bool before = fs_named(trace);
-    mem_free(trace);
+    char trace[FS_PATH];
+    bool before = fs_named(folder_file(trace, run, FOLDER_TRACE));
     FAIL(ERR_CONFIG, before ? "compare: the last start of %.200s was not traced, and its trace/ is "
                               "of one before; go on with train.trace=true (--trace)"
                             : "compare: %.200s was not traced; train with train.trace=true "

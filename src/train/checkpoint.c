@@ -121,7 +121,6 @@ void checkpoint_close(struct checkpoint *c)
     mem_free(c->chunk);
     mem_free(c->source);
     mem_free(c->config);
-    mem_free(c->dir);
     mem_free(c->text);
     *c = (struct checkpoint){.s = NULL};
 }
@@ -162,11 +161,8 @@ static enum err write_shard(struct checkpoint *c)
 /* A name in the run's folder, unless somebody has moved it away; "": the folder itself. */
 static enum err flush_in_run(const struct checkpoint *c, const char *name)
 {
-    char *path;
-    TRY(fs_join(c->s->o->run.dir, name, &path));
-    enum err err = fs_exists(path) ? fs_flush(path) : ERR_OK;
-    mem_free(path);
-    return err;
+    char path[FS_PATH];
+    return fs_exists(fs_path(path, c->s->o->run.dir, name)) ? fs_flush(path) : ERR_OK;
 }
 
 /* Another run may have the folder's name by now, and what is in it. */
@@ -215,7 +211,7 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
     c->head = *head;
     c->err.code = ERR_OK;
     atomic_store(&c->written, false);
-    TRY(state_dir(c->s->o->run.dir, c->step, &c->dir));
+    state_dir(c->dir, c->s->o->run.dir, c->step);
     if (c->copied == c->step)
         c->began = log_now(); /* what is copied beside the step itself costs nobody anything */
     else
@@ -306,12 +302,9 @@ static void note_best(struct checkpoint *c, int64_t step, double loss)
 static enum err check_shards(const struct checkpoint *c)
 {
     for (int i = 0; i < comm_size(c->rank->world); i++) {
-        char name[STATE_FILE], *path;
+        char name[STATE_FILE], path[FS_PATH];
         state_shard_name(i, name);
-        TRY(fs_join(c->dir, name, &path));
-        bool there = fs_exists(path);
-        mem_free(path);
-        if (!there)
+        if (!fs_exists(fs_path(path, c->dir, name)))
             FAIL(ERR_STORAGE, "ckpt: the shard of rank %d is not in %s; run.dir has to be one "
                               "folder that all ranks share", i, c->dir);
     }
@@ -437,8 +430,7 @@ enum err checkpoint_end(struct checkpoint *c)
     c->ended = c->step;
     c->step = 0;
     mem_free(c->text);
-    mem_free(c->dir);
-    c->text = c->dir = NULL;
+    c->text = NULL;
     if (c->rank->is_logger && c->whole == c->ended)
         older_start(&c->older, c->s->o, c->lock, c->ended, c->s->o->train.save_best ? c->best.step
                                                                                    : 0);
@@ -482,14 +474,10 @@ enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
 
 enum err checkpoint_validated(struct checkpoint *c, int64_t step, double loss)
 {
-    char *dir = NULL;
+    char dir[FS_PATH];
     if (!c->rank->is_logger)
         return share(c);
-    enum err err = state_dir(c->s->o->run.dir, step, &dir);
-    if (err == ERR_OK)
-        err = state_index_validated(dir, loss);
-    mem_free(dir);
-    if (err == ERR_OK)
+    if (state_index_validated(state_dir(dir, c->s->o->run.dir, step), loss) == ERR_OK)
         note_best(c, step, loss);
     else
         log_line(LOG_WARN, "the checkpoint of step %lld is not known by the loss of its "

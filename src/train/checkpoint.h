@@ -53,7 +53,8 @@ struct checkpoint {
     int64_t refused;          /* whose state was not finite, so that there is none of it; 0: none.
                                  The same on all ranks, and none is begun behind it */
     struct state_head head;   /* of the save under way; texts are owned by the checkpoint */
-    char *config, *dir;       /* owned */
+    char *config;             /* owned */
+    char dir[FS_PATH];        /* of the save under way */
     pthread_t thread;
     bool waited;              /* it was said that a save waits for the one before it */
     bool runs;                /* the thread has to be joined */

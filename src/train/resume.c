@@ -234,18 +234,15 @@ static enum err try_newest(struct train_rank *r)
     enum err err = ERR_OK;
     TRY(list(r, &found, &n));
     for (int i = 0; i < n && (whole == 0 || bad >= 0) && err == ERR_OK; i++) {
-        char *dir;
+        char dir[FS_PATH];
         if (!found[i].whole)
             continue;
         whole++;
-        err = state_dir(r->s->o->run.dir, found[i].step, &dir);
-        if (err != ERR_OK)
-            break;
+        state_dir(dir, r->s->o->run.dir, found[i].step);
         err = try_one(r, dir, found[i].step, &bad);
         if (err == ERR_CHECKPOINT && bad == r->rank.me)
             log_line(LOG_WARN, "%s; the checkpoint before it is tried", err_bare(err_text()));
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
-        mem_free(dir);
     }
     mem_free(found);
     if (err == ERR_OK && whole == 0)
@@ -259,19 +256,18 @@ static enum err try_newest(struct train_rank *r)
 static enum err try_named(struct train_rank *r)
 {
     const struct options *o = r->s->o;
-    char *dir = NULL;
+    char dir[FS_PATH];
     int64_t step;
     int bad;
     /* The first rank chooses; whether the others have it is seen when they open it. */
     if (r->rank.me == 0)
-        TRY(folder_resumed(o, &dir, &step));
-    enum err err = comm_broadcast(r->rank.all, 0, &step, sizeof step);
-    if (err == ERR_OK && !dir)
-        err = step < 0 ? mem_string(o->run.resume, &dir) : state_dir(o->run.dir, step, &dir);
-    if (err == ERR_OK)
-        err = folder_others(try_one(r, dir, step, &bad), dir);
-    mem_free(dir);
-    TRY(err);
+        TRY(folder_resumed(o, dir, &step));
+    TRY(comm_broadcast(r->rank.all, 0, &step, sizeof step));
+    if (step < 0)
+        snprintf(dir, sizeof dir, "%s", o->run.resume);
+    else
+        state_dir(dir, o->run.dir, step);
+    TRY(folder_others(try_one(r, dir, step, &bad), dir));
     if (bad >= 0)
         FAIL(ERR_PEER, "run.resume: rank %d cannot read the checkpoint", bad);
     return ERR_OK;

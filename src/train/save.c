@@ -127,15 +127,13 @@ static enum err create_file(struct saver *v)
 {
     const char *name = v->s->tokenizer;
     struct hf_notes notes;
-    char *path;
+    char path[FS_PATH];
     hf_notes(name, tokenizer_hash(name), &notes);
-    TRY(fs_join(v->s->o->run.dir, "model.safetensors", &path));
+    fs_path(path, v->s->o->run.dir, "model.safetensors");
     /* Then what stands there is that of before the stop. */
     bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);
-    enum err err = (goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
-                                                               notes.word);
-    mem_free(path);
-    TRY(err);
+    TRY((goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
+                                                    notes.word));
     v->file->file.dear = true;
     return safet_keep_room(v->file);
 }
@@ -158,10 +156,8 @@ static enum err find_file(struct saver *v)
     safet_abandon(v->file);
     TRY(fs_make_dirs(v->s->o->run.dir));
     for (int i = 0; i < 2 && !fs_lock_stands(v->lock); i++) { /* of a later run */
-        char *path;
-        TRY(fs_join(v->s->o->run.dir, name[i], &path));
-        v->strange = v->strange || fs_exists(path);
-        mem_free(path);
+        char path[FS_PATH];
+        v->strange = v->strange || fs_exists(fs_path(path, v->s->o->run.dir, name[i]));
     }
     return create_file(v);
 }

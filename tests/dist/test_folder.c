@@ -140,42 +140,41 @@ static struct plait_config *config_with(enum thing t, const char *run, const cha
     return c;
 }
 
-static void refuse(const struct folder_name *name, enum thing t)
+static void refuse(const char *name, enum thing t)
 {
     struct folder_seen seen;
     struct state before, after;
     char run[64], dir[FOLDER_PATH], path[FOLDER_PATH], said[64], *report = NULL;
-    snprintf(run, sizeof run, "%s-%d", name->name, (int)t);
+    snprintf(run, sizeof run, "%s-%d", name, (int)t);
     make_dir(run, dir);
-    folder_path_in(run, name->name, path);
+    folder_path_in(run, name, path);
     put_thing(t, path);
     look(path, &before);
     struct plait_config *c = config_with(t, run, path);
     int checked = plait_config_check(c, 0, &report);
-    snprintf(said, sizeof said, "%s%s", name->name, t == TOKENS || t == HARD_TOKENS ||
+    snprintf(said, sizeof said, "%s%s", name, t == TOKENS || t == HARD_TOKENS ||
              t == SOFT_TOKENS ? " (its data.train)" : t == CONFIG ? " (its configuration)" : "");
-    if (strcmp(name->name, "plait.lock") == 0)
-        said[strlen(name->name)] = '\0';
+    if (strcmp(name, "plait.lock") == 0)
+        said[strlen(name)] = '\0';
     test_check(checked == 0 && strstr(report, "\nnote    run.dir ") && strstr(report, said),
-               __FILE__, __LINE__, "%s is %s: check says %d, %s", name->name, thing_name[t],
+               __FILE__, __LINE__, "%s is %s: check says %d, %s", name, thing_name[t],
                checked, report ? report : plait_error());
     plait_free(report);
     int code = folder_train(c, &seen);
     test_check(code == PLAIT_CONFIG && strstr(plait_error(), said), __FILE__, __LINE__,
-               "%s is %s: %d, %s", name->name, thing_name[t], code, plait_error());
+               "%s is %s: %d, %s", name, thing_name[t], code, plait_error());
     look(path, &after);
     test_check(before.st.st_ino == after.st.st_ino && before.st.st_size == after.st.st_size &&
                    before.st.st_mode == after.st.st_mode && before.bytes == after.bytes,
-               __FILE__, __LINE__, "%s is %s: changed", name->name, thing_name[t]);
+               __FILE__, __LINE__, "%s is %s: changed", name, thing_name[t]);
     CHECK_INT(entries(run), 1); /* nothing else was written */
 }
 
 static void what_stands_there_stays(void)
 {
-    CHECK(folder_names() >= 6);
-    for (int i = 0; i < folder_names(); i++)
+    for (int i = 0; i < FOLDER_FILES; i++)
         for (int t = 0; t < THINGS; t++)
-            refuse(folder_name_at(i), (enum thing)t);
+            refuse(folder_name[i], (enum thing)t);
 }
 
 /* What this run does not write is nobody's business. */
@@ -184,11 +183,9 @@ static void other_names_are_free(void)
     char path[FOLDER_PATH], other[FOLDER_PATH];
     const char *const plain[] = {"run.save=false", "train.trace=false", NULL};
     make_dir("free", path);
-    for (int i = 0; i < folder_names(); i++) {
-        const struct folder_name *n = folder_name_at(i);
-        folder_path_in("free", n->name, other);
-        if (n->when != FOLDER_ALWAYS)
-            put(other, "kept\n");
+    for (int i = FOLDER_TRACE; i < FOLDER_FILES; i++) {
+        folder_path_in("free", folder_name[i], other);
+        put(other, "kept\n");
     }
     folder_path_in("free", "config.yaml.bak", other);
     put(other, "kept\n");
@@ -351,6 +348,18 @@ static void of_two_runs_one_is_refused(void)
     }
 }
 
+/* Does check say these words? */
+static bool noted(const char *run, const char *const *set, const char *words)
+{
+    char *report = NULL;
+    struct plait_config *c = config_of(run, set);
+    CHECK_INT(plait_config_check(c, 0, &report), 0);
+    bool said = report && strstr(report, words);
+    plait_free(report);
+    plait_config_free(c);
+    return said;
+}
+
 static void the_owner_is_named(void)
 {
     char pid[32], record[32];
@@ -364,12 +373,7 @@ static void the_owner_is_named(void)
     CHECK_INT(train("held", NULL), PLAIT_LOCKED);
     CHECK(strstr(plait_error(), pid) && strstr(plait_error(), "since 2"));
     CHECK_INT(train("held", over), PLAIT_LOCKED); /* it lives */
-    struct plait_config *c = config_of("held", NULL);
-    char *report = NULL;
-    CHECK_INT(plait_config_check(c, 0, &report), 0);
-    CHECK(report && strstr(report, "is in use by the run of pid") && strstr(report, pid));
-    plait_free(report);
-    plait_config_free(c);
+    CHECK(noted("held", NULL, "is in use by the run of pid") && noted("held", NULL, pid));
     CHECK(kill(child, SIGKILL) == 0);
     CHECK_INT(end_of(child), -SIGKILL);
     CHECK(holds("held", "plait.lock"));
@@ -392,6 +396,8 @@ static void another_hosts_lock(void)
     CHECK(strstr(plait_error(), "pid 77 on host elsewhere.example, since 2026-01-02T03:04:05Z") &&
           strstr(plait_error(), "run.takeover=true"));
     CHECK_INT(entries("far"), 1);
+    CHECK(noted("far", NULL, "elsewhere.example, since 2026-01-02T03:04:05Z, and from host "));
+    CHECK(!noted("far", over, "\nnote    run.dir ")); /* nothing stands against it */
     test_check(train("far", over) == 0, __FILE__, __LINE__, "%s", plait_error());
     CHECK(!holds("far", "plait.lock") && holds("far", "model.safetensors"));
     folder_path_in("far", "config.yaml", path);
@@ -406,8 +412,8 @@ static void another_hosts_lock(void)
 static void put_temporaries(const char *run, long pid)
 {
     char path[FOLDER_PATH], name[80];
-    for (int i = 1; i < folder_names(); i++) {
-        snprintf(name, sizeof name, "%s.tmp.%ld.%d", folder_name_at(i)->name, pid, i);
+    for (int i = 1; i < FOLDER_FILES; i++) {
+        snprintf(name, sizeof name, "%s.tmp.%ld.%d", folder_name[i], pid, i);
         folder_path_in(run, name, path);
         put(path, "half a li");
     }
@@ -435,14 +441,14 @@ static void half_written_files_of_the_dead_go(void)
     put_lock("dead", "plait.lock.tmp.999999997.1", OTHER); /* died before it had the name */
     put_lock("dead", "plait.lock.tmp.999999996.1", OTHER); /* somebody else's */
     test_check(train("dead", NULL) == 0, __FILE__, __LINE__, "%s", plait_error());
-    CHECK_INT(entries("dead"), 8 + (folder_names() - 1) + 1);
+    CHECK_INT(entries("dead"), 8 + (FOLDER_FILES - 1) + 1);
     CHECK(holds("dead", "model.safetensors.tmp.999999997.7"));
     make_dir("none-dead", path);
     put_temporaries("none-dead", OTHER);
     folder_path_in("none-dead", "model.safetensors.tmp.1.2", path);
     put(path, "what somebody wrote");
     test_check(train("none-dead", NULL) == 0, __FILE__, __LINE__, "%s", plait_error());
-    CHECK_INT(entries("none-dead"), 8 + (folder_names() - 1) + 1);
+    CHECK_INT(entries("none-dead"), 8 + (FOLDER_FILES - 1) + 1);
 }
 
 /* Entries but empty locks that nobody had the name for yet. */

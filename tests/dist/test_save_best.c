@@ -142,10 +142,10 @@ static void check_found(const char *run, const bool saved[STEPS + 1], const char
 static void check_best(const char *run, int step, double loss, const char *what)
 {
     struct state_index x;
-    char path[FOLDER_PATH], *dir;
+    char path[FOLDER_PATH], dir[FS_PATH];
     int64_t found = -1;
     folder_path(run, path);
-    enum err err = folder_checkpoint("test", path, "best", &dir, &found);
+    enum err err = folder_checkpoint("test", path, "best", dir, &found);
     CHECK(found == step);
     if (!test_check(err == ERR_OK, __FILE__, __LINE__, "%s: %s", what, err_text()))
         return;
@@ -154,7 +154,6 @@ static void check_best(const char *run, int step, double loss, const char *what)
                "%s: step %lld with %.17g, wanted %d with %.17g", what, (long long)x.head.step,
                x.head.valid_loss, step, loss);
     state_index_close(&x);
-    mem_free(dir);
 }
 
 static void say(const struct way *w, int64_t stop, char what[ROW])

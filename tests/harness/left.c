@@ -81,12 +81,9 @@ bool left_half_written(const char *run)
 
 static enum err open_one(const char *run, int64_t step, struct state_index *x)
 {
-    char path[FOLDER_PATH], *dir;
+    char path[FOLDER_PATH], dir[FS_PATH];
     folder_path(run, path);
-    TRY(state_dir(path, step, &dir));
-    enum err err = state_index_open(x, dir);
-    mem_free(dir);
-    return err;
+    return state_index_open(x, state_dir(dir, path, step));
 }
 
 int left_checkpoints(const char *run, const char *what)

@@ -460,13 +460,11 @@ static void test_list(void)
 {
     struct state_found *found;
     int n;
-    char *dir;
+    char dir[FS_PATH];
     CHECK_OK(state_list(DIR_NAME "/none", &found, &n));
     CHECK_INT(n, 0);
     mem_free(found);
-    CHECK_OK(state_dir(DIR_NAME "/run", 10, &dir));
-    CHECK_STR(dir, DIR_NAME "/run/checkpoints/step-10");
-    mem_free(dir);
+    CHECK_STR(state_dir(dir, DIR_NAME "/run", 10), DIR_NAME "/run/checkpoints/step-10");
     static const char *const name[] = {
         "step-0", "step-10", "step-9", "step-200", "step-07", "step-", "step--1", "step-1x",
         "step-1e3", "steps-3", "best", "step-9007199254740991", "step-9007199254740992",

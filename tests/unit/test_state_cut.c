@@ -234,12 +234,11 @@ static void remove_tree(void)
 {
     struct state_found *found;
     int n;
-    char *dir;
+    char dir[FS_PATH];
     CHECK_OK(state_list(AFTER, &found, &n));
     for (int i = 0; i < n; i++) {
-        CHECK_OK(state_dir(AFTER, found[i].step, &dir));
+        state_dir(dir, AFTER, found[i].step);
         CHECK_OK(state_remove(dir));
-        mem_free(dir);
     }
     mem_free(found);
     (void)rmdir(AFTER "/checkpoints");
@@ -250,20 +249,19 @@ static void remove_tree(void)
 
 static void save(struct saved *s, int step)
 {
-    char *dir;
+    char dir[FS_PATH];
     s->head.step = step;
     s->value[STATE_WEIGHT][0][0] = step;
-    CHECK_OK(state_dir(LIVE, step, &dir));
+    state_dir(dir, LIVE, step);
     CHECK_OK(fs_make_dirs(dir));
     CHECK_OK(saved_write(s, dir, -1));
     saved_at[step] = events;
-    mem_free(dir);
 }
 
 static void record(struct saved *s)
 {
     struct fs_ops ops = *fs_ops;
-    char *dir;
+    char dir[FS_PATH];
     CHECK_OK(fs_make_dirs(LIVE)); /* is there, and safe, before the run */
     real_ops = fs_ops;
     ops.open = cut_open;
@@ -274,9 +272,8 @@ static void record(struct saved *s)
     fs_ops = &ops;
     for (int step = 1; step <= SAVES; step++) {
         save(s, step);
-        CHECK_OK(state_dir(LIVE, step - 1, &dir));
+        state_dir(dir, LIVE, step - 1);
         CHECK_OK(state_remove(dir)); /* save_keep 1 */
-        mem_free(dir);
     }
     fs_ops = real_ops;
 }
@@ -290,14 +287,13 @@ static void check_disk(struct saved *s, int end)
         wanted = saved_at[step] <= end ? step : wanted;
     CHECK_OK(state_list(AFTER, &found, &n));
     for (int i = 0; i < n; i++) {
-        char *dir;
+        char dir[FS_PATH];
         if (!found[i].whole)
             continue;
         newest = num_max(newest, found[i].step);
         s->value[STATE_WEIGHT][0][0] = (double)found[i].step;
-        CHECK_OK(state_dir(AFTER, found[i].step, &dir));
+        state_dir(dir, AFTER, found[i].step);
         saved_check(s, dir, 0);
-        mem_free(dir);
     }
     mem_free(found);
     if (!CHECK(newest >= wanted))
