@@ -10,9 +10,8 @@
  *
  * Trying is bounded by the work of the cuts and schedules that it makes.
  */
-#include "check/advice.h"
+#include "check/rules.h"
 
-#include "base/mem.h"
 #include "config/schedule.h"
 #include "sched/sched.h"
 #include <ctype.h>
@@ -40,7 +39,7 @@ struct inquiry {
     int keys;
     int64_t number[NUMBERS]; /* in the message */
     int numbers;
-    struct value *value;     /* owned; [VALUES] of the key at hand */
+    struct value value[VALUES]; /* of the key at hand */
     int values;
     bool brief;              /* of values without a reason in the message, those next to the own */
     int64_t work;            /* units of schedules that may still be made */
@@ -66,27 +65,28 @@ static const char *names(const char *said, const char *key)
     return NULL;
 }
 
-/* Keys in the order in which they are named, the schedule behind all others, for it changes most.
- * Files and folders have no nearest value. */
-static void find_keys(struct inquiry *q)
+/* Keys in the order in which they are named, the schedule behind all others, for it changes most;
+ * how many. Files and folders have no nearest value. */
+static int find_keys(const struct options *o, const char *said, const struct conf_row *key[KEYS])
 {
     const struct conf_row *schedule = conf_find(&options_table, "parallel.schedule");
-    for (const char *at = q->said; *at; at++)
-        for (int i = 0; i < options_table.n && q->keys < KEYS; i++) {
+    int n = 0;
+    for (const char *at = said; *at; at++)
+        for (int i = 0; i < options_table.n && n < KEYS; i++) {
             const struct conf_row *row = &options_table.row[i];
             bool known = row->type == CONF_STRING;
-            for (int k = 0; k < q->keys; k++)
-                known = known || q->key[k] == row;
-            if (!known && strncmp(at, row->key, strlen(row->key)) == 0 &&
-                is_at(q->said, at, row->key))
-                q->key[q->keys++] = row;
+            for (int k = 0; k < n; k++)
+                known = known || key[k] == row;
+            if (!known && strncmp(at, row->key, strlen(row->key)) == 0 && is_at(said, at, row->key))
+                key[n++] = row;
         }
-    if (strncmp(q->said, "ranks started", 13) == 0) { /* data ranks come and go most easily */
-        q->key[0] = conf_find(&options_table, "parallel.dp");
-        q->keys = 1;
+    if (strncmp(said, "ranks started", 13) == 0) { /* data ranks come and go most easily */
+        key[0] = conf_find(&options_table, "parallel.dp");
+        n = 1;
     }
-    if (names(q->said, schedule->key) && q->keys < KEYS && !schedule_path(q->o->parallel.schedule))
-        q->key[q->keys++] = schedule;
+    if (names(said, schedule->key) && n < KEYS && !schedule_path(o->parallel.schedule))
+        key[n++] = schedule;
+    return n;
 }
 
 /* The number that a word of the message at `at` is, into `word`; "": none. */
@@ -250,10 +250,26 @@ static bool is_set_to(const struct options *o, const struct conf_row *row, const
     return same;
 }
 
-/* What all rules say of o, in which n rows were changed. */
-static enum verdict judge(struct inquiry *q, const struct options *o,
-                          const struct conf_row *const *row, int n)
+/* Options in which n rows are changed. */
+struct changes {
+    struct options o;
+    const struct conf_row *row[MOST];
+    int n;
+};
+
+/* One more. False: it is that already, or the value is no legal one. */
+static bool change(struct changes *c, const struct conf_row *row, const char *value)
 {
+    if (is_set_to(&c->o, row, value) || set(&c->o, row, value) != ERR_OK)
+        return false;
+    c->row[c->n++] = row;
+    return true;
+}
+
+/* What all rules say of it. */
+static enum verdict judge(struct inquiry *q, const struct changes *c)
+{
+    const struct options *o = &c->o;
     struct check_facts f = {.purpose = CHECK_PLAN};
     bool costly = o->parallel.costs[0] || o->parallel.memory_limit != 0, again;
     int64_t stages = o->parallel.pp * options_chunks(o);
@@ -268,8 +284,8 @@ static enum verdict judge(struct inquiry *q, const struct options *o,
     if (err == ERR_OK)
         return PASSES;
     again = strncmp(err_text(), q->said, q->head) == 0;
-    for (int i = 0; i < n; i++)
-        again = again || names(err_text(), row[i]->key);
+    for (int i = 0; i < c->n; i++)
+        again = again || names(err_text(), c->row[i]->key);
     return !again && f.rule >= q->rule ? AHEAD : REFUSED;
 }
 
@@ -284,13 +300,12 @@ static int offer_one(struct inquiry *q, const struct conf_row *row, enum verdict
         memcpy(&own, (const char *)q->o + row->offset, sizeof own);
     list_values(q, row);
     for (int i = 0; i < q->values; i++) {
-        struct options o = *q->o;
+        struct changes c = {.o = *q->o};
         const char *v = q->value[i].text;
         int64_t n;
         int side = q->value[i].far == HUGE_VAL ? 2 : whole && text_to_int(v, &n) && n < own;
         bool enough = found[side] > (whole ? 0 : 1) || (side == 2 && found[0] + found[1] > 1);
-        if (enough || is_set_to(&o, row, v) || set(&o, row, v) != ERR_OK ||
-            judge(q, &o, &row, 1) < wanted)
+        if (enough || !change(&c, row, v) || judge(q, &c) < wanted)
             continue;
         if (found[0] + found[1] + found[2] > 0)
             text_add(out, " or %s", v);
@@ -306,7 +321,6 @@ static bool offer_two(struct inquiry *q, const struct conf_row *a, const struct 
                       struct text *out)
 {
     struct value first[PAIR];
-    const struct conf_row *const both[] = {a, b};
     q->brief = true;
     list_values(q, a);
     int n = (int)num_min(q->values, PAIR);
@@ -316,11 +330,9 @@ static bool offer_two(struct inquiry *q, const struct conf_row *a, const struct 
     int most = (int)num_min(q->values, PAIR);
     for (int s = 0; s < n + most - 1; s++) /* places from the nearest, of both together */
         for (int i = (int)num_max(0, s - most + 1); i < n && i <= s; i++) {
-            struct options o = *q->o;
+            struct changes c = {.o = *q->o};
             const char *value = q->value[s - i].text;
-            if (is_set_to(&o, a, first[i].text) || is_set_to(&o, b, value) ||
-                set(&o, a, first[i].text) != ERR_OK || set(&o, b, value) != ERR_OK ||
-                judge(q, &o, both, 2) < PASSES)
+            if (!change(&c, a, first[i].text) || !change(&c, b, value) || judge(q, &c) < PASSES)
                 continue;
             text_add(out, "%s %s with %s %s", a->key, first[i].text, b->key, value);
             return true;
@@ -330,34 +342,18 @@ static bool offer_two(struct inquiry *q, const struct conf_row *a, const struct 
 
 /* ---- several keys ---- */
 
-struct changes {
-    struct options o; /* with them */
-    const struct conf_row *row[MOST];
-    int n;
-};
-
-static bool is_changed(const struct changes *c, const struct conf_row *row)
-{
-    for (int i = 0; i < c->n; i++)
-        if (c->row[i] == row)
-            return true;
-    return false;
-}
-
 /* The keys that the thread's error names to their defaults. False: they are that, or too many. */
-static bool reset_named(const struct inquiry *q, struct changes *c)
+static bool reset_named(struct changes *c, const char *said)
 {
-    struct inquiry now = {.o = &c->o};
-    int before = c->n;
-    snprintf(now.said, sizeof now.said, "%s", before ? err_text() : q->said);
-    find_keys(&now);
-    for (int i = 0; i < now.keys && c->n < MOST; i++) {
-        const struct conf_row *row = now.key[i];
-        bool none = row->offset == offsetof(struct options, model.vocab) && !c->o.data.train[0];
-        if (none || is_changed(c, row) || is_set_to(&c->o, row, row->preset) ||
-            set(&c->o, row, row->preset) != ERR_OK)
-            continue; /* vocab 0 is that of a file */
-        c->row[c->n++] = row;
+    const struct conf_row *key[KEYS];
+    int before = c->n, n = find_keys(&c->o, said, key);
+    for (int i = 0; i < n && c->n < MOST; i++) {
+        const struct conf_row *row = key[i];
+        bool known = row->offset == offsetof(struct options, model.vocab) && !c->o.data.train[0];
+        for (int k = 0; k < c->n; k++) /* vocab 0 is that of a file */
+            known = known || c->row[k] == row;
+        if (!known)
+            (void)change(c, row, row->preset);
     }
     return c->n > before;
 }
@@ -371,20 +367,19 @@ static void come_nearer(struct inquiry *q, struct changes *c, enum verdict reach
         struct changes without = *c;
         without.row[i] = without.row[--without.n];
         if (conf_get(&options_table, q->o, row->key, &own) == ERR_OK && own.s && c->n > 1 &&
-            set(&without.o, row, own.s) == ERR_OK &&
-            judge(q, &without.o, without.row, without.n) >= reached)
+            set(&without.o, row, own.s) == ERR_OK && judge(q, &without) >= reached)
             *c = without;
         text_free(&own);
     }
     for (int i = 0; i < c->n; i++) {
         list_values(q, c->row[i]);
         for (int k = 0; k < q->values; k++) {
-            struct options o = c->o;
+            struct changes nearer = *c;
             if (is_set_to(q->o, c->row[i], q->value[k].text) ||
-                set(&o, c->row[i], q->value[k].text) != ERR_OK ||
-                judge(q, &o, c->row, c->n) < reached)
+                set(&nearer.o, c->row[i], q->value[k].text) != ERR_OK ||
+                judge(q, &nearer) < reached)
                 continue;
-            c->o = o;
+            *c = nearer;
             break;
         }
     }
@@ -393,24 +388,21 @@ static void come_nearer(struct inquiry *q, struct changes *c, enum verdict reach
 /* Message after message the keys that it names become what they are by default, which is legal. */
 static bool offer_many(struct inquiry *q, struct text *out)
 {
-    struct changes *c;
+    struct changes c = {.o = *q->o};
+    char said[SAID];
     enum verdict reached = REFUSED;
-    enum err err = mem_new(1, sizeof *c, "changes to try", &c);
-    if (err != ERR_OK) {
-        out->err = err;
-        return false;
-    }
-    c->o = *q->o;
     q->work = CHECK_MAKE_UNITS;
-    while (reached == REFUSED && reset_named(q, c))
-        reached = judge(q, &c->o, c->row, c->n);
-    if (reached != REFUSED)
-        come_nearer(q, c, reached);
-    for (int i = 0; i < c->n && reached != REFUSED; i++) {
-        text_add(out, "%s%s ", i == 0 ? "" : i == 1 ? " with " : " and ", c->row[i]->key);
-        out->err = out->err ? out->err : conf_get(&options_table, &c->o, c->row[i]->key, out);
+    snprintf(said, sizeof said, "%s", q->said);
+    while (reached == REFUSED && reset_named(&c, said)) {
+        reached = judge(q, &c);
+        snprintf(said, sizeof said, "%s", err_text());
     }
-    mem_free(c);
+    if (reached != REFUSED)
+        come_nearer(q, &c, reached);
+    for (int i = 0; i < c.n && reached != REFUSED; i++) {
+        text_add(out, "%s%s ", i == 0 ? "" : i == 1 ? " with " : " and ", c.row[i]->key);
+        out->err = out->err ? out->err : conf_get(&options_table, &c.o, c.row[i]->key, out);
+    }
     return reached != REFUSED;
 }
 
@@ -455,40 +447,31 @@ static void offer(struct inquiry *q, struct text *out)
 /* The name of a schedule was misspelled: is what the rule takes it for a way out? */
 static bool is_nearest_good(struct inquiry *q)
 {
-    const struct conf_row *row = conf_find(&options_table, "parallel.schedule");
     const char *near = sched_kind_meant(q->o->parallel.schedule);
-    struct options o = *q->o;
+    struct changes c = {.o = *q->o};
     return strncmp(q->said, "parallel.schedule is \"", 22) == 0 && near &&
-           set(&o, row, near) == ERR_OK && judge(q, &o, &row, 1) > REFUSED;
+           change(&c, conf_find(&options_table, "parallel.schedule"), near) &&
+           judge(q, &c) > REFUSED;
 }
 
 enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err)
 {
-    struct inquiry *q;
     struct text out = {0};
-    if (err != ERR_CONFIG && err != ERR_DATA && err != ERR_TOKEN)
+    struct inquiry q = {.o = o, .ranks = ranks, .rule = f->rule, .head = find_head(err_text()),
+                        .work = 2 * CHECK_MAKE_UNITS};
+    if ((err != ERR_CONFIG && err != ERR_DATA && err != ERR_TOKEN) || q.head == 0)
         return err;
-    size_t head = find_head(err_text());
-    if (head == 0)
-        return err;
-    TRY(mem_new(1, sizeof *q, "an inquiry", &q));
-    *q = (struct inquiry){.o = o, .ranks = ranks, .rule = f->rule, .head = head,
-                          .work = 2 * CHECK_MAKE_UNITS};
-    snprintf(q->said, sizeof q->said, "%s", err_text());
-    find_keys(q);
-    find_numbers(q);
-    enum err failed = mem_new(VALUES, sizeof *q->value, "values to try", &q->value);
-    if (is_nearest_good(q))
-        q->head = strlen(q->said);
-    else if (failed == ERR_OK && q->keys > 0)
-        offer(q, &out);
-    if (failed == ERR_OK)
-        failed = out.err;
-    if (failed == ERR_OK)
-        failed = err_set(err, __FILE__, __LINE__, "%.*s%s",
-                         q->keys > 0 ? (int)q->head : SAID, q->said, out.s ? out.s : "");
+    snprintf(q.said, sizeof q.said, "%s", err_text());
+    q.keys = find_keys(o, q.said, q.key);
+    find_numbers(&q);
+    if (is_nearest_good(&q))
+        q.head = strlen(q.said);
+    else if (q.keys > 0)
+        offer(&q, &out);
+    err = out.err != ERR_OK ? out.err
+                            : err_set(err, __FILE__, __LINE__, "%.*s%s",
+                                      q.keys > 0 ? (int)q.head : SAID, q.said,
+                                      out.s ? out.s : "");
     text_free(&out);
-    mem_free(q->value);
-    mem_free(q);
-    return failed;
+    return err;
 }

@@ -1,459 +1,261 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conditions between keys, in the order in which a user can act on them; the first that fails
- * ends the check. A rule says what stands against what, with the keys by their whole names; what
- * would do instead is found by trying (advice.c), and takes the place of what follows "; use", or
- * comes behind a message that says nothing to do (no "; ").
+ * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
+ * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
+ * ranks, a schedule of several chunks with one, a course of the learning rate that is cut short,
+ * more threads than cores, data that is not named yet, keys that have no effect here; and notes of
+ * periods that are longer than the run. Labels take eight columns, as the planner's.
  *
- * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
- * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
- * Refused though harmless: settings that would have no effect, since whoever set them expects one.
- * Keys that only wait for more ranks or another device (options_idle) are not: one file serves
- * both, and the report says what waits.
+ * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
+ * simulator's clock with each stage weighed by its FLOPs.
  */
-#include "check/check_local.h"
+#include "check/rules.h"
 
-#include "base/fs.h"
-#include "base/mem.h"
-#include "ckpt/state.h"
+#include "base/cores.h"
 #include "comm/comm.h"
-#include "data/data.h"
-#include "device/device.h"
-#include "check/advice.h"
 #include "folder/folder.h"
+#include "setup/host.h"
 #include "folder/init.h"
 #include "folder/resume_same.h"
-#include "setup/split.h"
-#include "sched/sched.h"
-#include <stdio.h>
-#include <string.h>
+#include "config/rates.h"
+#include "sim/sim.h"
 
-/* The message of a lower layer, with the key that brought it there in place of the layer's name.
- * What is not the user's to mend in that key passes unchanged. */
-static enum err under_key(enum err err, const char *key)
+/* More threads than cores. Processes may each be bound to some cores, and all of a machine have no
+ * more than that; how many machines there will be, only a launcher knows. */
+static void warn_cores(const struct options *o, const struct check_facts *f, int threads,
+                       struct text *out)
 {
-    if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
-        return err;
-    return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_bare(err_text()));
-}
-
-static const char *row_word(const char *key, int index, char buf[32])
-{
-    const char *s = conf_find(&options_table, key)->words;
-    for (; index > 0; index--)
-        s = strchr(s, '|') + 1;
-    snprintf(buf, 32, "%.*s", (int)strcspn(s, "|"), s);
-    return buf;
-}
-
-/* ---- optimizer and machine ---- */
-
-static enum err check_rate(const struct options *o)
-{
-    if (o->optim.lr_min > o->optim.lr)
-        FAIL(ERR_CONFIG, "optim.lr_min %g is above optim.lr %g, and the rate never rises after the "
-                         "warm-up; use lr_min from 0 to %g",
-             o->optim.lr_min, o->optim.lr, o->optim.lr);
-    if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
-        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min "
-                         "0, or schedule linear, cosine or wsd", o->optim.lr_min);
-    return ERR_OK;
-}
-
-static enum err check_final_decay(const struct options *o)
-{
-    char word[32];
-    if (o->optim.schedule != OPTIONS_WSD && o->optim.decay_steps > 0)
-        FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
-                         "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
-             row_word("optim.schedule", o->optim.schedule, word));
-    if (o->optim.schedule == OPTIONS_WSD && o->optim.decay_steps == 0)
-        FAIL(ERR_CONFIG, "optim.decay_steps 0 with optim.schedule wsd: it ends in a decay; use "
-                         "decay_steps from 1 to train.steps %lld, or schedule constant",
-             (long long)o->train.steps);
-    return ERR_OK;
-}
-
-static enum err check_machine(const struct options *o)
-{
-    char word[32];
-    if (!dev_built(options_device(o)))
-        FAIL(ERR_CONFIG, "train.device %s is not built into this program, as `plait info` says; "
-                         "use cpu or ref",
-             row_word("train.device", o->train.device, word));
-    if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
-        FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
-                         "f64; use dtype f32 (the default), or device cpu");
-    if (o->train.device == OPTIONS_NULL && options_ranks(o) > 1)
-        FAIL(ERR_CONFIG, "train.device null has no memory that ranks could send, and the layout "
-                         "has %lld ranks; use parallel.tp, pp and dp 1, or `plait check` and "
-                         "`plait sim`, which need no device", (long long)options_ranks(o));
-    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1 && !comm_nccl_built())
-        FAIL(ERR_CONFIG, "train.device cuda with %lld ranks needs NCCL, which is not built into "
-                         "this program; use parallel.tp, pp and dp 1, or build plait where nccl.h "
-                         "and libnccl are installed", (long long)options_ranks(o));
-    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
-        TRY(comm_nccl_fits());
-    if (o->train.graph == OPTIONS_GRAPH_ON && options_unrecorded(o))
-        FAIL(ERR_CONFIG, "train.graph on: no step can be recorded, for %s; use train.graph auto or "
-                         "off, or change that key", options_unrecorded(o));
-    if (!comm_built((enum comm_kind)o->train.transport))
-        FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
-                         "plait where Open MPI is installed",
-             row_word("train.transport", o->train.transport, word));
-    return options_device(o) == DEV_CUDA ? env_check(&o->env, options_ranks(o) > 1) : ERR_OK;
-}
-
-/* ---- model and layout ---- */
-
-enum err check_vocab(const struct options *o, int64_t *vocab)
-{
-    struct data_set set;
-    struct model a;
-    options_arch(o, &a);
-    if (!model_traits(a.kind)->text) {
-        *vocab = a.vocab;
-        return ERR_OK;
+    bool processes = o->train.transport == COMM_MPI, launched = comm_mpi_launched_size() > 0;
+    int ranks = processes && launched ? comm_mpi_launched_here() : f->ranks;
+    int cores = processes ? cores_of_machine() : cores_usable();
+    if (processes && launched && threads > cores_usable()) {
+        ranks = 1;
+        cores = cores_usable();
     }
-    if (o->model.vocab > 0) {
-        *vocab = o->model.vocab;
-        return ERR_OK;
+    if ((int64_t)threads * ranks <= cores)
+        return;
+    text_add(out, "warning %d rank%s of %d thread%s", ranks, text_plural(ranks, "s"), threads,
+             text_plural(threads, "s"));
+    if (ranks == 1)
+        text_add(out, " has %d core%s, on which its threads take turns", cores,
+                 text_plural(cores, "s"));
+    else
+        text_add(out, "%s share %d core%s and wait for each other",
+                 processes && !launched ? " on one machine like this" : "", cores,
+                 text_plural(cores, "s"));
+    text_add(out, "%s\n",
+             o->train.threads > 1 ? "; train.threads 0 takes as many as there are" : "");
+}
+
+static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    int threads = options_threads(o, f->ranks);
+    text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
+             text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
+             o->train.transport == COMM_MPI ? "mpi" : "thread");
+    if (options_device(o) == DEV_CUDA)
+        text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
+                 f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
+    text_add(out, "\n");
+    warn_cores(o, f, threads, out);
+}
+
+static void add_file(const char *label, const char *path, const struct check_data *d,
+                     struct text *out)
+{
+    char tokens[32], samples[32];
+    text_add(out, "%-7s %s: %s %s%s", label, path, text_count(d->count, tokens),
+             d->vocab > 0 ? "token" : "row", text_plural(d->count, "s"));
+    if (d->vocab > 0)
+        text_add(out, ", %s sample%s", text_count(d->samples, samples),
+                 text_plural(d->samples, "s"));
+}
+
+/* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
+static void warn_vocab(const struct check_facts *f, struct text *out)
+{
+    int64_t has = f->train.vocab, model = f->model.vocab;
+    if (has > 0 && model > has + has / 4 + 128)
+        text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
+                      "others are never trained, and cost memory and time; model.vocab %lld or 0 "
+                      "takes the file's\n", (long long)model, (long long)has, (long long)has);
+}
+
+static void add_files(const struct options *o, const struct check_facts *f, struct text *out)
+{
+    if (f->train.count > 0) {
+        add_file("data", o->data.train, &f->train, out);
+        text_add(out, "; %lld step%s, epochs %.3g\n", (long long)o->train.steps,
+                 text_plural(o->train.steps, "s"),
+                 (double)o->train.steps * (double)o->train.batch / (double)f->train.samples);
+        warn_vocab(f, out);
+    } else {
+        text_add(out, "warning data.train is empty: this can be planned, not trained\n");
     }
-    if (!o->data.train[0])
-        FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and "
-                         "data.train is empty; name a token file, or set vocab (257 for bytes, "
-                         "50257 for the GPT-2 tokenizer)");
-    struct data_want want = {.seq = o->model.seq, .vocab = INT64_MAX};
-    enum err err = data_open(o->data.train, &want, false, &set);
-    if (err != ERR_OK)
-        return under_key(err, "data.train");
-    *vocab = set.vocab;
-    data_close(&set);
+    if (f->valid.count > 0) {
+        add_file("valid", o->data.valid, &f->valid, out);
+        text_add(out, "\n");
+    } else if (o->train.valid_every > 0 || o->train.valid_batches > 0) {
+        text_add(out, "warning train.valid_every and train.valid_batches ask for validation, and "
+                      "data.valid is empty: training will refuse this\n");
+    }
+}
+
+/* Keys that were set and do nothing here. */
+static enum err warn_idle(const struct options *o, struct text *out)
+{
+    struct options untouched;
+    TRY(conf_defaults(&options_table, &untouched));
+    for (int i = 0; i < options_table.n; i++) {
+        const char *key = options_table.row[i].key, *why = options_idle(o, key);
+        struct text set = {0}, preset = {0};
+        if (!why)
+            continue;
+        enum err err = conf_get(&options_table, o, key, &set);
+        if (err == ERR_OK)
+            err = conf_get(&options_table, &untouched, key, &preset);
+        if (err == ERR_OK)
+            err = set.err != ERR_OK ? set.err : preset.err;
+        if (err == ERR_OK && strcmp(set.s, preset.s) != 0)
+            text_add(out, "warning %s %s has no effect: %s\n", key, set.s, why);
+        text_free(&set);
+        text_free(&preset);
+        TRY(err);
+    }
     return ERR_OK;
 }
 
-/* What 0 stands for has the range of the row, too. */
-static enum err check_derived(const struct options *o, const struct model *a)
+/* bubble < 0: not predicted. */
+static void warn_pipeline(const struct options *o, const struct check_facts *f, double bubble,
+                          struct text *out)
 {
-    int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
-    int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
-    if (a->head_dim < 1 || a->head_dim > head)
-        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
-                         "and they have 1 to %lld; use others", (long long)a->hidden,
-             (long long)a->heads, (long long)a->head_dim, (long long)head);
-    if (a->ffn > ffn)
-        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
-                         "are kept; use fewer", (long long)o->model.hidden, (long long)a->ffn,
-             (long long)ffn);
-    return ERR_OK;
+    int64_t samples = options_samples(o), fill = samples / o->parallel.pp;
+    char words[SIM_BUBBLE_MAX];
+    if (f->microbatches >= o->parallel.pp)
+        return;
+    text_add(out, "warning %lld microbatch%s cannot keep parallel.pp %lld ranks busy",
+             (long long)f->microbatches, text_plural(f->microbatches, "es"),
+             (long long)o->parallel.pp);
+    if (bubble >= 0)
+        text_add(out, ", predicted bubble %s", sim_bubble_words(bubble, 1, words));
+    if (fill >= 1)
+        text_add(out, "; parallel.microbatch %lld makes %lld of them\n", (long long)fill,
+                 (long long)num_ceil_div(samples, fill));
+    else
+        text_add(out, "; train.batch %lld or more can make enough of them\n",
+                 (long long)(o->parallel.pp * o->parallel.dp));
 }
 
-/* Rules that need one, before it is known: a size that no layout is refused for. */
-enum { VOCAB_UNKNOWN = 50257 };
-
-static bool has_vocab(const struct options *o)
+/* A schedule that is made for several chunks, with one. */
+static void warn_chunks(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    return o->model.vocab > 0 || o->data.train[0];
+    int64_t two = 2 * o->parallel.pp;
+    if (!sched_lacks_chunks(o->parallel.schedule, (int)o->parallel.pp, (int)options_chunks(o)))
+        return;
+    text_add(out, "warning parallel.schedule %s gains by several chunks a rank, and "
+                  "parallel.chunks %lld makes one; ", o->parallel.schedule,
+             (long long)o->parallel.chunks);
+    if (two <= f->model.layers)
+        text_add(out, "parallel.chunks=2 makes two\n");
+    else
+        text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
 }
 
-static enum err check_model(const struct options *o, struct model *model)
+/* A run that goes on says it with the lengths of its checkpoint. */
+static void warn_rates(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    options_arch(o, model);
-    if (!model_traits(model->kind)->text)
-        return model_check(model);
-    if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
-        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
-                         "model.head_dim 0 (hidden / heads) needs; use a multiple",
-             (long long)o->model.hidden, (long long)o->model.heads);
-    TRY(check_derived(o, model));
-    model->vocab = VOCAB_UNKNOWN;
-    if (has_vocab(o))
-        TRY(check_vocab(o, &model->vocab));
-    return model_check(model);
+    struct lr planned = rates_planned(o);
+    if (f->purpose == CHECK_PLAN || !o->run.resume[0])
+        rates_warn(o, &planned, out);
 }
 
-static enum err check_ranks(const struct options *o, int ranks)
+/* Keys that count steps, or batches, beyond what there is: what truly happens. */
+static void note_periods(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    int64_t need = options_ranks(o);
-    int size[AXIS_COUNT];
-    struct mesh mesh;
-    options_axes(o, size);
-    enum err err = mesh_make(size, &mesh);
-    if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "parallel.tp %lld, parallel.pp %lld, parallel.dp "
-                       "%lld: %s", (long long)o->parallel.tp, (long long)o->parallel.pp,
-                       (long long)o->parallel.dp, err_bare(err_text()));
-    if (ranks == 0 || ranks == need)
-        return ERR_OK;
-    FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
-                     "%lld needs %lld; start %lld", ranks, (long long)o->parallel.tp,
-         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need);
+    long long steps = (long long)o->train.steps, valid = (long long)o->train.valid_every;
+    long long lines = (long long)o->train.log_every;
+    int64_t batches = num_ceil_div(f->valid.samples, o->train.batch);
+    const char *s = text_plural(steps, "s");
+    if (valid > steps && f->valid.count > 0)
+        text_add(out, "note    train.valid_every %lld is beyond the run's %lld step%s: the only "
+                      "validation is at the end\n", valid, steps, s);
+    if (o->train.valid_batches > batches && f->valid.count > 0)
+        text_add(out, "note    train.valid_batches %lld is beyond the %lld batch%s of data.valid: "
+                      "a validation takes the whole file\n", (long long)o->train.valid_batches,
+                 (long long)batches, text_plural(batches, "es"));
+    if (lines > steps)
+        text_add(out, "note    train.log_every %lld is beyond the run's %lld step%s: the only "
+                      "lines of progress are of the first and the last step (on a terminal "
+                      "the bar alone)\n", lines, steps, s);
 }
 
-enum err check_launch(const struct options *o, int *ranks)
+/* The planner's part. */
+static void add_plan(const struct options *o, const struct check_facts *f,
+                     const struct setup *plan, struct text *out)
 {
-    int launched = comm_mpi_launched_size();
-    int64_t need = options_ranks(o);
-    if (o->train.transport == COMM_THREAD && launched > 1)
-        FAIL(ERR_CONFIG, "a launcher started %d processes, and with train.transport thread each of "
-                         "them would do the whole work; set train.transport to mpi, or start one "
-                         "process", launched);
-    if (o->train.transport != COMM_MPI)
-        return ERR_OK;
-    if (launched == 0 && need > 1)
-        FAIL(ERR_CONFIG, "train.transport mpi takes its ranks from a launcher, and there is none; "
-                         "start with mpirun -n %lld, or use train.transport thread",
-             (long long)need);
-    if (launched > 0)
-        *ranks = launched;
-    return ERR_OK;
+    if (!plan)
+        text_add(out, "warning %lld stages x %lld microbatch%s are too many to be played here, so "
+                      "memory and bubble are not predicted%s\n",
+                 (long long)(o->parallel.pp * options_chunks(o)), (long long)f->microbatches,
+                 text_plural(f->microbatches, "es"),
+                 f->made ? "" : ", and the schedule's shape is proved at the start of training");
+    else if (f->purpose == CHECK_PLAN) {
+        setup_table(plan, NULL, out);
+        setup_traffic_table(plan, out);
+        host_note(plan, out);
+    }
 }
 
-static enum err check_stages(const struct options *o, const struct model *model, bool *was_cut)
+/* What the run begins with. */
+static enum err add_init(const struct options *o, struct text *out)
 {
-    int64_t stages = o->parallel.pp * options_chunks(o);
-    struct model_split split;
-    struct model_stage *cut;
-    options_split(o, &split);
-    TRY(model_check_split(model, &split));
-    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
-    bool needs = kind && kind->chunks > 0, named = o->parallel.split.n > 0;
-    if (!named && stages > model->layers)
-        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
-                         "each needs one of %s %lld; use fewer stages",
-             (long long)o->parallel.pp, (long long)options_chunks(o),
-             needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
-             (long long)stages, model_traits(model->kind)->blocks, (long long)model->layers);
-    TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
-                &cut));
-    *was_cut = true;
-    enum err err = named ? split_cut(o, model, cut) : model_cut(model, (int)stages, NULL, cut);
-    mem_free(cut);
+    struct text words = {0};
+    enum err err = init_say(o, &words);
+    if (err == ERR_OK && words.len > 0)
+        text_add(out, "init    %s\n", words.s);
+    text_free(&words);
     return err;
 }
 
-/* ---- the step and its schedule ---- */
-
-static enum err check_step(const struct options *o)
+/* What training there would say. */
+static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
 {
-    int64_t samples, tokens;
-    if (o->train.batch % o->parallel.dp != 0)
-        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use a multiple",
-             (long long)o->train.batch, (long long)o->parallel.dp);
-    samples = options_samples(o);
-    if (o->parallel.microbatch > samples)
-        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld sample%s that train.batch "
-                         "%lld gives each of parallel.dp %lld; use microbatch from 1 to %lld",
-             (long long)o->parallel.microbatch, (long long)samples, text_plural(samples, "s"),
-             (long long)o->train.batch,
-             (long long)o->parallel.dp, (long long)samples);
-    if (options_microbatches(o) > SCHED_MAX_MB)
-        FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "
-                         "microbatches (train.batch %lld over parallel.dp %lld), and at most %d "
-                         "are scheduled; use microbatch %lld or more",
-             (long long)o->parallel.microbatch, (long long)samples,
-             (long long)options_microbatches(o), (long long)o->train.batch,
-             (long long)o->parallel.dp, SCHED_MAX_MB,
-             (long long)num_ceil_div(samples, SCHED_MAX_MB));
-    if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
-        !num_mul(tokens, model_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
-        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
-                         "64 bits; use fewer steps", (long long)o->train.steps,
-             (long long)o->train.batch, (long long)o->model.seq);
-    if (o->train.save_every > 0 && o->train.save_keep == 0)
-        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_every "
-                         "%lld asks for some; use another of the two",
-             (long long)o->train.save_every);
-    return ERR_OK;
+    struct text note = {0};
+    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->model, &note) : ERR_OK;
+    if (err == ERR_OK && note.len > 0)
+        text_add(out, "note    %s: training refuses it\n", note.s);
+    text_free(&note);
+    return err;
 }
 
-static enum err check_best(const struct options *o)
+/* Append the readable lines. plan NULL: it takes longer than an answer may. Errors: ERR_MEMORY. */
+static enum err add_report(const struct options *o, const struct check_facts *f,
+                           const struct setup *plan, struct text *out)
 {
-    if (o->train.save_best && o->train.valid_every == 0)
-        FAIL(ERR_CONFIG, "train.save_best true goes by validations, and train.valid_every 0 makes "
-                         "none before the end; use valid_every from 1 to train.steps %lld, or "
-                         "save_best false", (long long)o->train.steps);
-    if (o->train.save_best && o->train.save_keep == 0)
-        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_best "
-                         "true asks for one; use another of the two");
-    return ERR_OK;
-}
-
-/* Every weight with its gradient and optimizer state, and every activation of all microbatches at
- * once, eight bytes an element, in doubles. */
-/* Units of a schedule that is generated here. */
-static int64_t units_made(const struct options *o)
-{
-    bool search = o->parallel.costs[0] || o->parallel.memory_limit != 0;
-    return search ? CHECK_SEARCH_UNITS : CHECK_MAKE_UNITS;
-}
-
-/* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
- * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p or
- * of a group: so the smaller m has the same remainder by 2 p and is not below 2 p, nor a group. */
-static struct sched_shape probe_shape(const struct options *o)
-{
-    struct sched_shape shape = schedule_shape(o);
-    int most = (int)num_max(4 * shape.p, units_made(o) / num_max(1, shape.p * shape.v));
-    most = (int)num_max(most, shape.group + 2 * shape.p);
-    if (shape.m > most)
-        shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
-    return shape;
-}
-
-static enum err check_accumulation(const struct options *o, const struct model *model,
-                                   const struct sched *made)
-{
-    if (sched_ends_meet(made) && model->tied && o->train.canonical_accumulation)
-        FAIL(ERR_CONFIG,
-             "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
-             "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
-             "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
-             o->parallel.schedule, (long long)o->parallel.pp);
-    return ERR_OK;
-}
-
-static enum err check_recompute(const struct options *o, const struct sched *made)
-{
-    const char *why = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT
-                          ? sched_not_whole(made) : NULL;
-    if (why)
-        FAIL(ERR_CONFIG, "train.recompute by segments (every:K, sqrt) with parallel.schedule %s: "
-                         "its backwards %s; use full, or a schedule of whole backwards, as 1f1b",
-             o->parallel.schedule, why);
-    return ERR_OK;
-}
-
-/* Makes the list, and holds against it what other keys ask. */
-static enum err make_list(const struct options *o, const struct sched_shape *shape,
-                          struct check_facts *f)
-{
-    TRY(schedule_make(o, shape, &f->schedule));
-    TRY(check_accumulation(o, &f->model, &f->schedule.list));
-    return check_recompute(o, &f->schedule.list);
-}
-
-static enum err check_name(const char *name)
-{
-    struct text meant = {0};
-    if (sched_kind_find(name))
-        return ERR_OK;
-    if (fs_exists(name))
-        FAIL(ERR_CONFIG, "parallel.schedule is \"%.200s\", which is a file and not the name of a "
-                         "schedule; write file:%.200s", name, name);
-    sched_kind_meant_add(name, &meant);
-    enum err err = meant.err;
+    struct text t = {0};
+    add_plan(o, f, plan, &t);
+    add_machine(o, f, &t);
+    add_files(o, f, &t);
+    warn_pipeline(o, f, plan ? plan->bubble : -1, &t);
+    warn_chunks(o, f, &t);
+    warn_rates(o, f, &t);
+    note_periods(o, f, &t);
+    enum err err = warn_idle(o, &t);
     if (err == ERR_OK)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                      "parallel.schedule is \"%.64s\", which is not the name of a schedule "
-                      "(`plait help schedules` lists them, file:PATH reads one)%s",
-                      name, meant.s ? meant.s : "; use one of them");
-    text_free(&meant);
-    return err;
-}
-
-/* With the file of costs, if there is one. */
-static enum err check_schedule(const struct options *o, struct check_facts *f)
-{
-    struct sched_shape whole = schedule_shape(o), shape = probe_shape(o);
-    TRY(schedule_costs(o, &f->schedule));
-    f->made = true;
-    if (schedule_path(o->parallel.schedule))
-        return make_list(o, &whole, f);
-    TRY(check_name(o->parallel.schedule));
-    f->made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
-    if (!f->made)
-        return ERR_OK; /* thousands of pipeline ranks: the report says so */
-    TRY(make_list(o, &shape, f));
-    if (shape.m != whole.m)
-        sched_free(&f->schedule.list);
-    return ERR_OK;
-}
-
-/* ---- files ---- */
-
-static enum err check_file(const char *key, const char *path, const struct model *model,
-                           struct check_data *out, char tokenizer[32])
-{
-    struct data_set set;
-    struct data_want want;
-    options_want(model, &want);
-    enum err err = data_open(path, &want, false, &set);
-    if (err != ERR_OK)
-        return under_key(err, key);
-    *out = (struct check_data){set.count, set.vocab, set.samples, set.hash};
-    memcpy(tokenizer, set.tokenizer, sizeof set.tokenizer);
-    data_close(&set);
-    return ERR_OK;
-}
-
-static enum err check_files(const struct options *o, struct check_facts *f)
-{
-    char train[32] = "", valid[32] = "";
-    if (o->data.train[0])
-        TRY(check_file("data.train", o->data.train, &f->model, &f->train, train));
-    if (o->data.valid[0])
-        TRY(check_file("data.valid", o->data.valid, &f->model, &f->valid, valid));
-    if (train[0] && valid[0] && strcmp(train, valid) != 0)
-        FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
-                        "both texts with one tokenizer", valid, train);
-    const char *made = train[0] ? train : valid;
-    bool read = o->data.tokenizer[0] && model_traits(f->model.kind)->text;
-    if (read && made[0] && strcmp(o->data.tokenizer, made) != 0)
-        FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
-                        "text with that tokenizer, or leave data.tokenizer empty",
-             o->data.tokenizer, train[0] ? "data.train" : "data.valid", made);
-    snprintf(f->tokenizer, sizeof f->tokenizer, "%s", made);
-    return ERR_OK;
-}
-
-/* Is the checkpoint that run.resume names one? auto takes what there is. */
-static enum err check_resume(const struct options *o)
-{
-    struct state_index x;
-    char dir[FS_PATH];
-    if (o->run.resume[0] && o->train.device == OPTIONS_NULL)
-        FAIL(ERR_CONFIG, "run.resume is %s and train.device is null, which holds no numbers to go "
-                         "on with; use another train.device, or leave run.resume empty",
-             o->run.resume);
-    if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
-        return ERR_OK;
-    int64_t step;
-    TRY(folder_resumed(o, dir, &step)); /* names the key */
-    enum err err = under_key(folder_others(state_index_open(&x, dir), dir), "run.resume");
+        err = add_init(o, &t);
+    if (err == ERR_OK && f->resume.len > 0)
+        text_add(&t, "resume  %s\n", f->resume.s);
     if (err == ERR_OK)
-        state_index_close(&x);
-    return err;
+        err = add_folder(o, f, &t);
+    if (err == ERR_OK)
+        err = t.err;
+    if (err == ERR_OK)
+        text_add(out, "%s", t.s);
+    text_free(&t);
+    return err == ERR_OK ? out->err : err;
 }
 
-/* Are the weights that model.init names those of the model and the data? */
-static enum err check_init(const struct options *o, const struct check_facts *f)
-{
-    struct weights w;
-    if (o->model.init[0] && o->train.device == OPTIONS_NULL)
-        FAIL(ERR_CONFIG, "model.init is %s and train.device is null, which holds no numbers to "
-                         "begin with; use another train.device, or leave model.init empty",
-             o->model.init);
-    if (!init_begins(o))
-        return ERR_OK;
-    TRY(init_open(o, &f->model, f->tokenizer, &w));
-    weights_close(&w);
-    return ERR_OK;
-}
-
-/* What every run needs, once its data are named: without, it is a plan of something to come. */
-static enum err check_named(const struct options *o)
-{
-    if (!o->data.train[0])
-        return ERR_OK;
-    if (!o->data.valid[0] && (o->train.valid_every > 0 || o->train.valid_batches > 0))
-        FAIL(ERR_CONFIG, "train.valid_every %lld and train.valid_batches %lld ask for validation, "
-                         "and data.valid is empty; name a token file, or set both to 0",
-             (long long)o->train.valid_every, (long long)o->train.valid_batches);
-    if (!o->run.dir[0])
-        FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
-    return ERR_OK;
-}
+/* ---- the check ---- */
 
 /* What only a start needs: all else has been looked at, so that check and train refuse alike.
  * *ranks becomes what a launcher started. */
@@ -476,41 +278,6 @@ static enum err check_goes_on(const struct options *o, struct check_facts *f)
     if (f->purpose != CHECK_PLAN || !o->run.resume[0] || !o->run.dir[0])
         return ERR_OK;
     return resume_say(&here, &f->resume);
-}
-
-#define RULE(call)                                                                                 \
-    do {                                                                                           \
-        f->rule++;                                                                                 \
-        TRY(call);                                                                                 \
-    } while (0)
-
-enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
-{
-    f->rule = 0;
-    RULE(check_rate(o));
-    RULE(check_final_decay(o));
-    RULE(check_machine(o));
-    RULE(check_model(o, &f->model));
-    RULE(check_ranks(o, ranks));
-    f->rule_of_ranks = f->rule;
-    RULE(check_stages(o, &f->model, &f->cut));
-    RULE(check_step(o));
-    RULE(check_best(o));
-    RULE(setup_check_bytes(o, &f->model));
-    RULE(check_schedule(o, f));
-    RULE(check_files(o, f));
-    RULE(check_named(o));
-    RULE(check_resume(o));
-    RULE(check_init(o, f));
-    if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
-        RULE(check_vocab(o, &f->model.vocab));
-    return ERR_OK;
-}
-
-void check_free(struct check_facts *f)
-{
-    schedule_free(&f->schedule);
-    text_free(&f->resume);
 }
 
 static enum err check(const struct options *o, int ranks, struct check_facts *f)
@@ -548,7 +315,7 @@ enum err check_run(const struct options *o, int ranks, enum check_for purpose, s
     if (planned)
         err = setup_make_with(o, f.model.vocab, &f.schedule, s);
     if (err == ERR_OK && report)
-        err = check_report(o, &f, planned ? s : NULL, report);
+        err = add_report(o, &f, planned ? s : NULL, report);
     setup_free(&own);
     check_free(&f);
     return err;

@@ -2,7 +2,7 @@
  *
  * The option table, reading the configuration of a run, and what follows from options by arithmetic
  * alone. To add a key: a field in struct options, a row here, its conditions with other keys in
- * check.c, and `make golden`, which writes docs/configuration.md anew.
+ * rules.c, and `make golden`, which writes docs/configuration.md anew.
  *
  * Ranges are those in which the arithmetic of the engine is exact; what is sensible is narrower
  * and not judged here.
@@ -478,6 +478,13 @@ int options_threads(const struct options *o, int ranks)
         return (int)o->train.threads;
     int64_t each = cores_usable() / num_max(1, ranks);
     return (int)num_min(DEV_MAX_THREADS, num_max(1, each));
+}
+
+enum err options_under_key(enum err err, const char *key)
+{
+    if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
+        return err;
+    return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_bare(err_text()));
 }
 
 void options_tidy(struct options *o)

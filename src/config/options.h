@@ -148,6 +148,10 @@ struct dtypes options_types(const struct options *o);
 /* Compute threads of one rank of `ranks` that share this machine. Local. */
 int options_threads(const struct options *o, int ranks);
 
+/* The message of a lower layer, with the key that brought it there in place of the layer's name.
+ * What is not the user's to mend in that key passes unchanged. Returns err. Local. */
+enum err options_under_key(enum err err, const char *key);
+
 /* Behind each change by a user: the folder's name without slashes at its end. Local. */
 void options_tidy(struct options *o);
 /* The configuration of a run: run/config.yaml over the defaults. Errors: ERR_CONFIG. Local. */

@@ -148,10 +148,7 @@ enum err schedule_costs(const struct options *o, struct schedule *s)
     if (!o->parallel.costs[0])
         return ERR_OK;
     int stages = (int)(o->parallel.pp * options_chunks(o));
-    enum err err = costs_read(o->parallel.costs, stages, &s->time);
-    if (err == ERR_CONFIG)
-        return err_set(err, __FILE__, __LINE__, "parallel.costs: %s", err_bare(err_text()));
-    return err;
+    return options_under_key(costs_read(o->parallel.costs, stages, &s->time), "parallel.costs");
 }
 
 enum err schedule_make(const struct options *o, const struct sched_shape *shape, struct schedule *s)
@@ -166,10 +163,8 @@ enum err schedule_make(const struct options *o, const struct sched_shape *shape,
     if (o->parallel.memory_limit != 0)
         FAIL(ERR_CONFIG, "parallel.memory_limit %g: a schedule from a file has its order already; "
                          "use memory_limit 0", o->parallel.memory_limit);
-    enum err err = schedule_read(path, out);
-    if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "parallel.schedule: %s", err_bare(err_text()));
-    err = check_fits(o, shape, out);
+    TRY(options_under_key(schedule_read(path, out), "parallel.schedule"));
+    enum err err = check_fits(o, shape, out);
     if (err != ERR_OK)
         sched_free(out);
     return err;

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <string.h>
 
+static const char init_key[] = "model.init";
+
 /* ---- where they are ---- */
 
 bool init_begins(const struct options *o)
@@ -24,14 +26,6 @@ bool init_begins(const struct options *o)
     if (!o->model.init[0] || !o->run.resume[0])
         return o->model.init[0] != '\0';
     return strcmp(o->run.resume, "auto") == 0 && !folder_has_checkpoint(o->run.dir);
-}
-
-/* The key takes the place of the folder's name. */
-static enum err under_key(enum err err)
-{
-    if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
-        return err;
-    return err_set(err, __FILE__, __LINE__, "model.init: %s", err_bare(err_text()));
 }
 
 /* What is opened: the model of the weights, and whose ids the folder says they know. */
@@ -62,7 +56,7 @@ static enum err open_folder(const char *dir, struct source *s)
 static enum err open_source(const char *dir, struct source *s)
 {
     *s = (struct source){.tokenizer = ""};
-    return under_key(open_folder(dir, s));
+    return options_under_key(open_folder(dir, s), init_key);
 }
 
 bool init_reads(const char *dir)
@@ -190,7 +184,7 @@ enum err init_take(struct options *o)
 /* Name and hash as the weights have them, or the configuration of their run. */
 static enum err its_tokenizer(const struct source *s, struct weights_tokenizer *out)
 {
-    TRY(under_key(weights_tokenizer(&s->weights, out)));
+    TRY(options_under_key(weights_tokenizer(&s->weights, out), init_key));
     if (!out->name[0])
         snprintf(out->name, sizeof out->name, "%s", s->tokenizer);
     return ERR_OK;
@@ -222,7 +216,7 @@ enum err init_open(const struct options *o, const struct model *a, const char *t
 {
     struct source s;
     TRY(open_source(o->model.init, &s));
-    enum err err = under_key(weights_check(&s.weights, a));
+    enum err err = options_under_key(weights_check(&s.weights, a), init_key);
     if (err == ERR_OK)
         err = check_tokenizer(o, &s, tokenizer);
     if (err != ERR_OK)

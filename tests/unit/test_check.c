@@ -10,7 +10,7 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "plait.h"
-#include "check/advice.h"
+#include "check/rules.h"
 #include <stdlib.h>
 #include <time.h>
 

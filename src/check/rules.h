@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What check.c hands to check_report.c; nobody else includes it.
+ * The rules between keys, and what would do where one refuses; of this folder alone.
  */
-#ifndef PLAIT_CHECK_CHECK_LOCAL_H
-#define PLAIT_CHECK_CHECK_LOCAL_H
+#ifndef PLAIT_CHECK_RULES_H
+#define PLAIT_CHECK_RULES_H
 
 #include "base/text.h"
 #include "check/check.h"
@@ -34,12 +34,20 @@ struct check_facts {
 };
 void check_free(struct check_facts *f);
 
+/* The rule on the layout's number of ranks alone. */
+enum err check_ranks(const struct options *o, int ranks);
+
 /* All rules of a plan, in their order, up to the first that refuses. f->purpose is set before.
  * Errors: as check_run. */
 enum err check_rules(const struct options *o, int ranks, struct check_facts *f);
 
-/* Append the readable lines. plan NULL: it takes longer than an answer may. Errors: ERR_MEMORY. */
-enum err check_report(const struct options *o, const struct check_facts *f,
-                      const struct setup *plan, struct text *out);
+/* What to do about a refused configuration: values that were tried, not guessed. A rule knows its
+ * own condition; whether what satisfies it is refused by the next rule, only all rules know.
+ *
+ * The thread's error is that of check_rules(o, ranks, f), with code err. Its message gets, in place
+ * of the values that the rule itself proposes, or behind a message without "; ", values of the keys
+ * that it names with which all rules pass, or this key is refused no more; when one key alone is
+ * not enough, two. Returns err. Local. (advice.c) */
+enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err);
 
 #endif

@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The conditions between keys, in the order in which a user can act on them; the first that fails
+ * ends the check. A rule says what stands against what, with the keys by their whole names; what
+ * would do instead is found by trying (advice.c), and takes the place of what follows "; use", or
+ * comes behind a message that says nothing to do (no "; ").
+ *
+ * Legal though unusual, and therefore not refused: fewer microbatches than pipeline ranks, a short
+ * last microbatch, layers that do not divide by the stages, fewer kv heads than tensor ranks.
+ * Refused though harmless: settings that would have no effect, since whoever set them expects one.
+ * Keys that only wait for more ranks or another device (options_idle) are not: one file serves
+ * both, and the report says what waits.
+ */
+#include "check/rules.h"
+
+#include "base/fs.h"
+#include "base/mem.h"
+#include "ckpt/state.h"
+#include "comm/comm.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "folder/folder.h"
+#include "folder/init.h"
+#include "setup/split.h"
+#include "sched/sched.h"
+#include <stdio.h>
+#include <string.h>
+
+static const char *row_word(const char *key, int index, char buf[32])
+{
+    const char *s = conf_find(&options_table, key)->words;
+    for (; index > 0; index--)
+        s = strchr(s, '|') + 1;
+    snprintf(buf, 32, "%.*s", (int)strcspn(s, "|"), s);
+    return buf;
+}
+
+/* ---- optimizer and machine ---- */
+
+static enum err check_rate(const struct options *o)
+{
+    if (o->optim.lr_min > o->optim.lr)
+        FAIL(ERR_CONFIG, "optim.lr_min %g is above optim.lr %g, and the rate never rises after the "
+                         "warm-up; use lr_min from 0 to %g",
+             o->optim.lr_min, o->optim.lr, o->optim.lr);
+    if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
+        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min "
+                         "0, or schedule linear, cosine or wsd", o->optim.lr_min);
+    return ERR_OK;
+}
+
+static enum err check_final_decay(const struct options *o)
+{
+    char word[32];
+    if (o->optim.schedule != OPTIONS_WSD && o->optim.decay_steps > 0)
+        FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
+                         "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
+             row_word("optim.schedule", o->optim.schedule, word));
+    if (o->optim.schedule == OPTIONS_WSD && o->optim.decay_steps == 0)
+        FAIL(ERR_CONFIG, "optim.decay_steps 0 with optim.schedule wsd: it ends in a decay; use "
+                         "decay_steps from 1 to train.steps %lld, or schedule constant",
+             (long long)o->train.steps);
+    return ERR_OK;
+}
+
+static enum err check_machine(const struct options *o)
+{
+    char word[32];
+    if (!dev_built(options_device(o)))
+        FAIL(ERR_CONFIG, "train.device %s is not built into this program, as `plait info` says; "
+                         "use cpu or ref",
+             row_word("train.device", o->train.device, word));
+    if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
+        FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
+                         "f64; use dtype f32 (the default), or device cpu");
+    if (o->train.device == OPTIONS_NULL && options_ranks(o) > 1)
+        FAIL(ERR_CONFIG, "train.device null has no memory that ranks could send, and the layout "
+                         "has %lld ranks; use parallel.tp, pp and dp 1, or `plait check` and "
+                         "`plait sim`, which need no device", (long long)options_ranks(o));
+    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1 && !comm_nccl_built())
+        FAIL(ERR_CONFIG, "train.device cuda with %lld ranks needs NCCL, which is not built into "
+                         "this program; use parallel.tp, pp and dp 1, or build plait where nccl.h "
+                         "and libnccl are installed", (long long)options_ranks(o));
+    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
+        TRY(comm_nccl_fits());
+    if (o->train.graph == OPTIONS_GRAPH_ON && options_unrecorded(o))
+        FAIL(ERR_CONFIG, "train.graph on: no step can be recorded, for %s; use train.graph auto or "
+                         "off, or change that key", options_unrecorded(o));
+    if (!comm_built((enum comm_kind)o->train.transport))
+        FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
+                         "plait where Open MPI is installed",
+             row_word("train.transport", o->train.transport, word));
+    return options_device(o) == DEV_CUDA ? env_check(&o->env, options_ranks(o) > 1) : ERR_OK;
+}
+
+/* ---- model and layout ---- */
+
+enum err check_vocab(const struct options *o, int64_t *vocab)
+{
+    struct data_set set;
+    struct model a;
+    options_arch(o, &a);
+    if (!model_traits(a.kind)->text) {
+        *vocab = a.vocab;
+        return ERR_OK;
+    }
+    if (o->model.vocab > 0) {
+        *vocab = o->model.vocab;
+        return ERR_OK;
+    }
+    if (!o->data.train[0])
+        FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and "
+                         "data.train is empty; name a token file, or set vocab (257 for bytes, "
+                         "50257 for the GPT-2 tokenizer)");
+    struct data_want want = {.seq = o->model.seq, .vocab = INT64_MAX};
+    enum err err = data_open(o->data.train, &want, false, &set);
+    if (err != ERR_OK)
+        return options_under_key(err, "data.train");
+    *vocab = set.vocab;
+    data_close(&set);
+    return ERR_OK;
+}
+
+/* What 0 stands for has the range of the row, too. */
+static enum err check_derived(const struct options *o, const struct model *a)
+{
+    int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
+    int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
+    if (a->head_dim < 1 || a->head_dim > head)
+        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
+                         "and they have 1 to %lld; use others", (long long)a->hidden,
+             (long long)a->heads, (long long)a->head_dim, (long long)head);
+    if (a->ffn > ffn)
+        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
+                         "are kept; use fewer", (long long)o->model.hidden, (long long)a->ffn,
+             (long long)ffn);
+    return ERR_OK;
+}
+
+/* Rules that need one, before it is known: a size that no layout is refused for. */
+enum { VOCAB_UNKNOWN = 50257 };
+
+static bool has_vocab(const struct options *o)
+{
+    return o->model.vocab > 0 || o->data.train[0];
+}
+
+static enum err check_model(const struct options *o, struct model *model)
+{
+    options_arch(o, model);
+    if (!model_traits(model->kind)->text)
+        return model_check(model);
+    if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
+        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
+                         "model.head_dim 0 (hidden / heads) needs; use a multiple",
+             (long long)o->model.hidden, (long long)o->model.heads);
+    TRY(check_derived(o, model));
+    model->vocab = VOCAB_UNKNOWN;
+    if (has_vocab(o))
+        TRY(check_vocab(o, &model->vocab));
+    return model_check(model);
+}
+
+enum err check_ranks(const struct options *o, int ranks)
+{
+    int64_t need = options_ranks(o);
+    int size[AXIS_COUNT];
+    struct mesh mesh;
+    options_axes(o, size);
+    enum err err = mesh_make(size, &mesh);
+    if (err != ERR_OK)
+        return err_set(err, __FILE__, __LINE__, "parallel.tp %lld, parallel.pp %lld, parallel.dp "
+                       "%lld: %s", (long long)o->parallel.tp, (long long)o->parallel.pp,
+                       (long long)o->parallel.dp, err_bare(err_text()));
+    if (ranks == 0 || ranks == need)
+        return ERR_OK;
+    FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
+                     "%lld needs %lld; start %lld", ranks, (long long)o->parallel.tp,
+         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need);
+}
+
+enum err check_launch(const struct options *o, int *ranks)
+{
+    int launched = comm_mpi_launched_size();
+    int64_t need = options_ranks(o);
+    if (o->train.transport == COMM_THREAD && launched > 1)
+        FAIL(ERR_CONFIG, "a launcher started %d processes, and with train.transport thread each of "
+                         "them would do the whole work; set train.transport to mpi, or start one "
+                         "process", launched);
+    if (o->train.transport != COMM_MPI)
+        return ERR_OK;
+    if (launched == 0 && need > 1)
+        FAIL(ERR_CONFIG, "train.transport mpi takes its ranks from a launcher, and there is none; "
+                         "start with mpirun -n %lld, or use train.transport thread",
+             (long long)need);
+    if (launched > 0)
+        *ranks = launched;
+    return ERR_OK;
+}
+
+static enum err check_stages(const struct options *o, const struct model *model, bool *was_cut)
+{
+    int64_t stages = o->parallel.pp * options_chunks(o);
+    struct model_split split;
+    struct model_stage *cut;
+    options_split(o, &split);
+    TRY(model_check_split(model, &split));
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    bool needs = kind && kind->chunks > 0, named = o->parallel.split.n > 0;
+    if (!named && stages > model->layers)
+        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
+                         "each needs one of %s %lld; use fewer stages",
+             (long long)o->parallel.pp, (long long)options_chunks(o),
+             needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
+             (long long)stages, model_traits(model->kind)->blocks, (long long)model->layers);
+    TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
+                &cut));
+    *was_cut = true;
+    enum err err = named ? split_cut(o, model, cut) : model_cut(model, (int)stages, NULL, cut);
+    mem_free(cut);
+    return err;
+}
+
+/* ---- the step and its schedule ---- */
+
+static enum err check_step(const struct options *o)
+{
+    int64_t samples, tokens;
+    if (o->train.batch % o->parallel.dp != 0)
+        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use a multiple",
+             (long long)o->train.batch, (long long)o->parallel.dp);
+    samples = options_samples(o);
+    if (o->parallel.microbatch > samples)
+        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld sample%s that train.batch "
+                         "%lld gives each of parallel.dp %lld; use microbatch from 1 to %lld",
+             (long long)o->parallel.microbatch, (long long)samples, text_plural(samples, "s"),
+             (long long)o->train.batch,
+             (long long)o->parallel.dp, (long long)samples);
+    if (options_microbatches(o) > SCHED_MAX_MB)
+        FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "
+                         "microbatches (train.batch %lld over parallel.dp %lld), and at most %d "
+                         "are scheduled; use microbatch %lld or more",
+             (long long)o->parallel.microbatch, (long long)samples,
+             (long long)options_microbatches(o), (long long)o->train.batch,
+             (long long)o->parallel.dp, SCHED_MAX_MB,
+             (long long)num_ceil_div(samples, SCHED_MAX_MB));
+    if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
+        !num_mul(tokens, model_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
+        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
+                         "64 bits; use fewer steps", (long long)o->train.steps,
+             (long long)o->train.batch, (long long)o->model.seq);
+    if (o->train.save_every > 0 && o->train.save_keep == 0)
+        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_every "
+                         "%lld asks for some; use another of the two",
+             (long long)o->train.save_every);
+    return ERR_OK;
+}
+
+static enum err check_best(const struct options *o)
+{
+    if (o->train.save_best && o->train.valid_every == 0)
+        FAIL(ERR_CONFIG, "train.save_best true goes by validations, and train.valid_every 0 makes "
+                         "none before the end; use valid_every from 1 to train.steps %lld, or "
+                         "save_best false", (long long)o->train.steps);
+    if (o->train.save_best && o->train.save_keep == 0)
+        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_best "
+                         "true asks for one; use another of the two");
+    return ERR_OK;
+}
+
+/* Units of a schedule that is generated here. */
+static int64_t units_made(const struct options *o)
+{
+    bool search = o->parallel.costs[0] || o->parallel.memory_limit != 0;
+    return search ? CHECK_SEARCH_UNITS : CHECK_MAKE_UNITS;
+}
+
+/* The schedule's shape, or one with fewer microbatches when generating it would take longer than an
+ * answer may. What schedules demand of m are remainders by p or 2 and lower bounds of a few p or
+ * of a group: so the smaller m has the same remainder by 2 p and is not below 2 p, nor a group. */
+static struct sched_shape probe_shape(const struct options *o)
+{
+    struct sched_shape shape = schedule_shape(o);
+    int most = (int)num_max(4 * shape.p, units_made(o) / num_max(1, shape.p * shape.v));
+    most = (int)num_max(most, shape.group + 2 * shape.p);
+    if (shape.m > most)
+        shape.m = most - (most - shape.m % (2 * shape.p)) % (2 * shape.p);
+    return shape;
+}
+
+static enum err check_accumulation(const struct options *o, const struct model *model,
+                                   const struct sched *made)
+{
+    if (sched_ends_meet(made) && model->tied && o->train.canonical_accumulation)
+        FAIL(ERR_CONFIG,
+             "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
+             "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
+             "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
+             o->parallel.schedule, (long long)o->parallel.pp);
+    return ERR_OK;
+}
+
+static enum err check_recompute(const struct options *o, const struct sched *made)
+{
+    const char *why = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT
+                          ? sched_not_whole(made) : NULL;
+    if (why)
+        FAIL(ERR_CONFIG, "train.recompute by segments (every:K, sqrt) with parallel.schedule %s: "
+                         "its backwards %s; use full, or a schedule of whole backwards, as 1f1b",
+             o->parallel.schedule, why);
+    return ERR_OK;
+}
+
+/* Makes the list, and holds against it what other keys ask. */
+static enum err make_list(const struct options *o, const struct sched_shape *shape,
+                          struct check_facts *f)
+{
+    TRY(schedule_make(o, shape, &f->schedule));
+    TRY(check_accumulation(o, &f->model, &f->schedule.list));
+    return check_recompute(o, &f->schedule.list);
+}
+
+static enum err check_name(const char *name)
+{
+    struct text meant = {0};
+    if (sched_kind_find(name))
+        return ERR_OK;
+    if (fs_exists(name))
+        FAIL(ERR_CONFIG, "parallel.schedule is \"%.200s\", which is a file and not the name of a "
+                         "schedule; write file:%.200s", name, name);
+    sched_kind_meant_add(name, &meant);
+    enum err err = meant.err;
+    if (err == ERR_OK)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
+                      "parallel.schedule is \"%.64s\", which is not the name of a schedule "
+                      "(`plait help schedules` lists them, file:PATH reads one)%s",
+                      name, meant.s ? meant.s : "; use one of them");
+    text_free(&meant);
+    return err;
+}
+
+/* With the file of costs, if there is one. */
+static enum err check_schedule(const struct options *o, struct check_facts *f)
+{
+    struct sched_shape whole = schedule_shape(o), shape = probe_shape(o);
+    TRY(schedule_costs(o, &f->schedule));
+    f->made = true;
+    if (schedule_path(o->parallel.schedule))
+        return make_list(o, &whole, f);
+    TRY(check_name(o->parallel.schedule));
+    f->made = (int64_t)shape.p * shape.v * shape.m <= units_made(o);
+    if (!f->made)
+        return ERR_OK; /* thousands of pipeline ranks: the report says so */
+    TRY(make_list(o, &shape, f));
+    if (shape.m != whole.m)
+        sched_free(&f->schedule.list);
+    return ERR_OK;
+}
+
+/* ---- files ---- */
+
+static enum err check_file(const char *key, const char *path, const struct model *model,
+                           struct check_data *out, char tokenizer[32])
+{
+    struct data_set set;
+    struct data_want want;
+    options_want(model, &want);
+    enum err err = data_open(path, &want, false, &set);
+    if (err != ERR_OK)
+        return options_under_key(err, key);
+    *out = (struct check_data){set.count, set.vocab, set.samples, set.hash};
+    memcpy(tokenizer, set.tokenizer, sizeof set.tokenizer);
+    data_close(&set);
+    return ERR_OK;
+}
+
+static enum err check_files(const struct options *o, struct check_facts *f)
+{
+    char train[32] = "", valid[32] = "";
+    if (o->data.train[0])
+        TRY(check_file("data.train", o->data.train, &f->model, &f->train, train));
+    if (o->data.valid[0])
+        TRY(check_file("data.valid", o->data.valid, &f->model, &f->valid, valid));
+    if (train[0] && valid[0] && strcmp(train, valid) != 0)
+        FAIL(ERR_TOKEN, "data.valid was made by tokenizer %.31s and data.train by %.31s; prepare "
+                        "both texts with one tokenizer", valid, train);
+    const char *made = train[0] ? train : valid;
+    bool read = o->data.tokenizer[0] && model_traits(f->model.kind)->text;
+    if (read && made[0] && strcmp(o->data.tokenizer, made) != 0)
+        FAIL(ERR_TOKEN, "data.tokenizer is %.31s and %s was made by tokenizer %.31s; prepare the "
+                        "text with that tokenizer, or leave data.tokenizer empty",
+             o->data.tokenizer, train[0] ? "data.train" : "data.valid", made);
+    snprintf(f->tokenizer, sizeof f->tokenizer, "%s", made);
+    return ERR_OK;
+}
+
+/* Is the checkpoint that run.resume names one? auto takes what there is. */
+static enum err check_resume(const struct options *o)
+{
+    struct state_index x;
+    char dir[FS_PATH];
+    if (o->run.resume[0] && o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "run.resume is %s and train.device is null, which holds no numbers to go "
+                         "on with; use another train.device, or leave run.resume empty",
+             o->run.resume);
+    if (!o->run.resume[0] || strcmp(o->run.resume, "auto") == 0)
+        return ERR_OK;
+    int64_t step;
+    TRY(folder_resumed(o, dir, &step)); /* names the key */
+    enum err err = options_under_key(folder_others(state_index_open(&x, dir), dir), "run.resume");
+    if (err == ERR_OK)
+        state_index_close(&x);
+    return err;
+}
+
+/* Are the weights that model.init names those of the model and the data? */
+static enum err check_init(const struct options *o, const struct check_facts *f)
+{
+    struct weights w;
+    if (o->model.init[0] && o->train.device == OPTIONS_NULL)
+        FAIL(ERR_CONFIG, "model.init is %s and train.device is null, which holds no numbers to "
+                         "begin with; use another train.device, or leave model.init empty",
+             o->model.init);
+    if (!init_begins(o))
+        return ERR_OK;
+    TRY(init_open(o, &f->model, f->tokenizer, &w));
+    weights_close(&w);
+    return ERR_OK;
+}
+
+/* What every run needs, once its data are named: without, it is a plan of something to come. */
+static enum err check_named(const struct options *o)
+{
+    if (!o->data.train[0])
+        return ERR_OK;
+    if (!o->data.valid[0] && (o->train.valid_every > 0 || o->train.valid_batches > 0))
+        FAIL(ERR_CONFIG, "train.valid_every %lld and train.valid_batches %lld ask for validation, "
+                         "and data.valid is empty; name a token file, or set both to 0",
+             (long long)o->train.valid_every, (long long)o->train.valid_batches);
+    if (!o->run.dir[0])
+        FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
+    return ERR_OK;
+}
+
+#define RULE(call)                                                                                 \
+    do {                                                                                           \
+        f->rule++;                                                                                 \
+        TRY(call);                                                                                 \
+    } while (0)
+
+enum err check_rules(const struct options *o, int ranks, struct check_facts *f)
+{
+    f->rule = 0;
+    RULE(check_rate(o));
+    RULE(check_final_decay(o));
+    RULE(check_machine(o));
+    RULE(check_model(o, &f->model));
+    RULE(check_ranks(o, ranks));
+    f->rule_of_ranks = f->rule;
+    RULE(check_stages(o, &f->model, &f->cut));
+    RULE(check_step(o));
+    RULE(check_best(o));
+    RULE(setup_check_bytes(o, &f->model));
+    RULE(check_schedule(o, f));
+    RULE(check_files(o, f));
+    RULE(check_named(o));
+    RULE(check_resume(o));
+    RULE(check_init(o, f));
+    if (!has_vocab(o)) /* last: layouts are tried out before there is a file */
+        RULE(check_vocab(o, &f->model.vocab));
+    return ERR_OK;
+}
+
+void check_free(struct check_facts *f)
+{
+    schedule_free(&f->schedule);
+    text_free(&f->resume);
+}
