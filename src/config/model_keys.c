@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define FIELD(name) offsetof(struct model, name)
-static const struct model_key keys[] = {
+const struct model_key model_keys[MODEL_KEYS] = {
     {"layers", "n_layer", "num_hidden_layers", FIELD(layers), MODEL_WHOLE},
     {"hidden", "n_embd", "hidden_size", FIELD(hidden), MODEL_WHOLE},
     {"heads", "n_head", "num_attention_heads", FIELD(heads), MODEL_WHOLE},
@@ -27,16 +27,6 @@ static const struct model_key keys[] = {
     {"init_std", "initializer_range", "initializer_range", FIELD(init_std), MODEL_REAL},
     {"widths", NULL, NULL, FIELD(width), MODEL_LIST},
 };
-
-int model_keys(void)
-{
-    return (int)(sizeof keys / sizeof *keys);
-}
-
-const struct model_key *model_key_at(int i)
-{
-    return &keys[i];
-}
 
 const char *model_key_theirs(const struct model_key *k, enum model_kind kind)
 {
@@ -72,4 +62,18 @@ const char *model_key_value(const struct model_key *k, const struct model *a, ch
         break;
     }
     return buf;
+}
+
+const struct model_key *model_keys_differ(const struct model *a, const struct model *b, bool theirs,
+                                          char of_a[MODEL_VALUE], char of_b[MODEL_VALUE])
+{
+    for (const struct model_key *k = model_keys; k < model_keys + MODEL_KEYS; k++) {
+        bool open = k->at == FIELD(vocab) && a->vocab == 0;
+        if (open || model_traits(a->kind)->text == (k->type == MODEL_LIST) ||
+            (theirs && !model_key_theirs(k, a->kind)))
+            continue;
+        if (strcmp(model_key_value(k, a, of_a), model_key_value(k, b, of_b)) != 0)
+            return k;
+    }
+    return NULL;
 }

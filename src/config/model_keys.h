@@ -14,13 +14,17 @@ struct model_key {
     enum { MODEL_WHOLE, MODEL_REAL, MODEL_SWITCH, MODEL_LIST } type; /* WIDTHS: mlp's alone */
 };
 /* All but model.kind, which says which name is whose. */
-int model_keys(void);
-const struct model_key *model_key_at(int i);
+enum { MODEL_KEYS = 14 };
+extern const struct model_key model_keys[MODEL_KEYS];
 /* Its name in config.json of that kind, or NULL. */
 const char *model_key_theirs(const struct model_key *k, enum model_kind kind);
 /* Its value as a word of a configuration. */
 enum { MODEL_VALUE = 12 * MODEL_WIDTHS };
 const char *model_key_value(const struct model_key *k, const struct model *a,
                             char buf[MODEL_VALUE]);
+/* The first key of their kind in which b is another model than a, and both values; NULL: none.
+ * theirs: of those alone that config.json has. A vocab 0 of a's is whatever b's is. */
+const struct model_key *model_keys_differ(const struct model *a, const struct model *b, bool theirs,
+                                          char of_a[MODEL_VALUE], char of_b[MODEL_VALUE]);
 
 #endif

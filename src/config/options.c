@@ -13,7 +13,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
-#include "config/options_alias.h"
+#include "config/model_keys.h"
 #include "sched/sched.h"
 
 #define AT(field) offsetof(struct options, field)
@@ -287,14 +287,10 @@ enum err options_fresh(struct options *out)
 /* Keys of the other kinds. */
 static bool is_of_text(const char *key)
 {
-    static const char *const keys[] = {
-        "model.layers", "model.hidden", "model.heads", "model.kv_heads", "model.head_dim",
-        "model.ffn", "model.vocab", "model.seq", "model.tied", "model.dropout", "model.norm_eps",
-        "model.rope_theta", "model.init_std", "data.tokenizer"};
-    size_t n = sizeof keys / sizeof *keys, i = 0;
-    while (i < n && strcmp(key, keys[i]) != 0)
-        i++;
-    return i < n;
+    for (int i = 0; strncmp(key, "model.", 6) == 0 && i < MODEL_KEYS; i++)
+        if (model_keys[i].type != MODEL_LIST && strcmp(key + 6, model_keys[i].key) == 0)
+            return true;
+    return strcmp(key, "data.tokenizer") == 0;
 }
 
 void options_arch(const struct options *o, struct model *out)

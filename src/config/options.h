@@ -104,6 +104,9 @@ struct options {
 };
 
 extern const struct conf_table options_table;
+/* Of it, keys by their names elsewhere, and those that plait had once. (options_alias.c) */
+extern const struct conf_alias options_alias[];     /* names NULL ends it */
+extern const struct conf_retired options_retired[]; /* key NULL ends it */
 
 /* The defaults, in the environment there is. Errors: ERR_INTERNAL. Local. */
 enum err options_fresh(struct options *out);

@@ -6,7 +6,7 @@
  * otherwise than there, or no key does it, the row says how or what to do instead. And the keys
  * that plait had once.
  */
-#include "config/options_alias.h"
+#include "config/options.h"
 
 static const char micro[] = "samples of a microbatch, of which batch / (microbatch x dp) are "
                             "accumulated in a step";

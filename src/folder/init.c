@@ -117,8 +117,8 @@ static enum err take_model(struct options *o, const struct model *a, struct text
 {
     char value[MODEL_VALUE];
     TRY(take_key(o, "kind", model_traits(a->kind)->name, differs));
-    for (int i = 0; i < model_keys(); i++) {
-        const struct model_key *k = model_key_at(i);
+    for (int i = 0; i < MODEL_KEYS; i++) {
+        const struct model_key *k = &model_keys[i];
         if (is_free(k, a->kind) || (k->at == offsetof(struct model, vocab) && a->vocab == 0))
             continue;
         TRY(take_key(o, k->key, model_key_value(k, a, value), differs));

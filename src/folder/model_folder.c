@@ -20,12 +20,6 @@ static const char *const type_name[] = {
 
 /* ---- two descriptions of one model ---- */
 
-/* 0: whatever the data have. */
-static bool is_open(const struct model_key *k, const struct model *a)
-{
-    return k->at == offsetof(struct model, vocab) && a->vocab == 0;
-}
-
 static enum err check_same(const char *dir, const struct options *o, const struct model *json)
 {
     struct model yaml;
@@ -35,15 +29,11 @@ static enum err check_same(const char *dir, const struct options *o, const struc
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
                              "%s; keep the one that the weights are of", dir,
              model_traits(yaml.kind)->name, type_name[json->kind]);
-    for (int i = 0; i < model_keys(); i++) {
-        const struct model_key *k = model_key_at(i);
-        const char *key = model_key_theirs(k, json->kind);
-        if (!key || is_open(k, &yaml) ||
-            strcmp(model_key_value(k, &yaml, ours), model_key_value(k, json, theirs)) == 0)
-            continue;
+    const struct model_key *k = model_keys_differ(&yaml, json, true, ours, theirs);
+    if (k)
         FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.%s %s and config.json %s %s; keep "
-                             "what the weights were trained with", dir, k->key, ours, key, theirs);
-    }
+                             "what the weights were trained with", dir, k->key, ours,
+             model_key_theirs(k, json->kind), theirs);
     return ERR_OK;
 }
 
@@ -66,8 +56,8 @@ static enum err set_model(struct options *o, const char *path, const struct mode
 {
     char value[MODEL_VALUE];
     TRY(set_word(o, path, "model_type", "kind", model_traits(a->kind)->name));
-    for (int i = 0; i < model_keys(); i++) {
-        const struct model_key *k = model_key_at(i);
+    for (int i = 0; i < MODEL_KEYS; i++) {
+        const struct model_key *k = &model_keys[i];
         const char *theirs = model_key_theirs(k, a->kind);
         if (theirs)
             TRY(set_word(o, path, theirs, k->key, model_key_value(k, a, value)));
@@ -197,13 +187,10 @@ static enum err check_model(const struct model_folder *f, const struct state_ind
         FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
                              "the weights are of", f->dir, model_traits(ours->kind)->name, x->path,
              model_traits(its->kind)->name);
-    for (int i = 0; i < model_keys(); i++) {
-        const struct model_key *k = model_key_at(i);
-        if (!is_open(k, ours) &&
-            strcmp(model_key_value(k, ours, a), model_key_value(k, its, b)) != 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
-                                 "weights were trained with", f->dir, k->key, a, x->path, b);
-    }
+    const struct model_key *k = model_keys_differ(ours, its, false, a, b);
+    if (k)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
+                             "weights were trained with", f->dir, k->key, a, x->path, b);
     return ERR_OK;
 }
 

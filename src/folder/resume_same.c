@@ -44,19 +44,15 @@ static enum err same_hash(const char *dir, const char *key, uint64_t there, uint
 static enum err same_model(const char *dir, const struct model *a, const struct model *b)
 {
     static const char way[] = "it is another model";
-    char key[32], there[MODEL_VALUE], here[MODEL_VALUE];
+    char name[32], there[MODEL_VALUE], here[MODEL_VALUE];
     if (a->kind != b->kind)
         return differs(dir, "model.kind", model_traits(a->kind)->name, model_traits(b->kind)->name,
                        way);
-    for (int i = 0; i < model_keys(); i++) {
-        const struct model_key *k = model_key_at(i);
-        if (model_traits(a->kind)->text == (k->type == MODEL_LIST))
-            continue;
-        snprintf(key, sizeof key, "model.%s", k->key);
-        if (strcmp(model_key_value(k, a, there), model_key_value(k, b, here)) != 0)
-            return differs(dir, key, there, here, way);
-    }
-    return ERR_OK;
+    const struct model_key *k = model_keys_differ(a, b, false, there, here);
+    if (!k)
+        return ERR_OK;
+    snprintf(name, sizeof name, "model.%s", k->key);
+    return differs(dir, name, there, here, way);
 }
 
 enum err resume_same(const struct resume_here *here, const struct state_index *x,

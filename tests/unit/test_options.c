@@ -5,7 +5,6 @@
  * test_options_derived.c.
  */
 #include "config/options.h"
-#include "config/options_alias.h"
 
 #include "base/fs.h"
 #include "base/mem.h"
