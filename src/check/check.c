@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is about to be run: the planner's table of layout, stages, memory and bubble, then the data,
- * then warnings about what is legal but hardly meant: a pipeline with fewer microbatches than
- * ranks, a schedule of several chunks with one, a course of the learning rate that is cut short,
- * more threads than cores, data that is not named yet, keys that have no effect here; and notes of
- * periods that are longer than the run. Labels take eight columns, as the planner's.
+ * The check, and its report of what is about to be run: the planner's table of layout, stages,
+ * memory and bubble, then the data, then warnings about what is legal but hardly meant: fewer
+ * microbatches than ranks, a schedule of several chunks with one, a course of the learning rate
+ * that is cut short, more threads than cores, data that is not named yet, keys that have no effect
+ * here; and notes of periods that are longer than the run. Labels take eight columns.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -206,17 +206,6 @@ static void add_plan(const struct options *o, const struct check_facts *f,
     }
 }
 
-/* What the run begins with. */
-static enum err add_init(const struct options *o, struct text *out)
-{
-    struct text words = {0};
-    enum err err = init_say(o, &words);
-    if (err == ERR_OK && words.len > 0)
-        text_add(out, "init    %s\n", words.s);
-    text_free(&words);
-    return err;
-}
-
 /* What training there would say. */
 static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
 {
@@ -241,8 +230,11 @@ static enum err add_report(const struct options *o, const struct check_facts *f,
     warn_rates(o, f, &t);
     note_periods(o, f, &t);
     enum err err = warn_idle(o, &t);
-    if (err == ERR_OK)
-        err = add_init(o, &t);
+    if (err == ERR_OK && o->model.init[0]) {
+        text_add(&t, "init    ");
+        err = init_say(o, &t);
+        text_add(&t, "\n");
+    }
     if (err == ERR_OK && f->resume.len > 0)
         text_add(&t, "resume  %s\n", f->resume.s);
     if (err == ERR_OK)
@@ -257,44 +249,32 @@ static enum err add_report(const struct options *o, const struct check_facts *f,
 
 /* ---- the check ---- */
 
-/* What only a start needs: all else has been looked at, so that check and train refuse alike.
- * *ranks becomes what a launcher started. */
-static enum err check_start(const struct options *o, int *ranks)
+static enum err check(const struct options *o, int ranks, struct check_facts *f)
 {
-    TRY(check_launch(o, ranks));
-    if (!o->data.train[0])
+    int launched = ranks; /* becomes what a launcher started */
+    enum err err = check_rules(o, ranks, f);
+    if (err != ERR_OK)
+        return advice_give(o, ranks, f, err);
+    /* What only a start needs: all else has been looked at, so check and train refuse alike. */
+    if (f->purpose == CHECK_TRAIN)
+        TRY(check_launch(o, &launched));
+    if (f->purpose == CHECK_TRAIN && !o->data.train[0])
         FAIL(ERR_CONFIG, "data.train is empty, and training needs a %s -o FILE` and give "
                          "data.train=FILE", model_traits(o->model.kind)->text
                  ? "token file; make one with `plait data prepare TEXT"
                  : "row file; make one with `plait data import TABLE");
-    return ERR_OK;
-}
-
-/* What a run would go on from; training looks itself, when all ranks have the same in view. */
-static enum err check_goes_on(const struct options *o, struct check_facts *f)
-{
-    struct resume_here here = {o, &f->model, f->train.count > 0 ? f->tokenizer : NULL,
-                               f->train.hash, f->valid.hash};
-    if (f->purpose != CHECK_PLAN || !o->run.resume[0] || !o->run.dir[0])
-        return ERR_OK;
-    return resume_say(&here, &f->resume);
-}
-
-static enum err check(const struct options *o, int ranks, struct check_facts *f)
-{
-    int launched = ranks;
-    enum err err = check_rules(o, ranks, f);
-    if (err != ERR_OK)
-        return advice_give(o, ranks, f, err);
-    if (f->purpose == CHECK_TRAIN)
-        TRY(check_start(o, &launched));
     f->rule = f->rule_of_ranks;
     err = check_ranks(o, launched);
     if (err != ERR_OK)
         return advice_give(o, launched, f, err);
     f->ranks = (int)options_ranks(o);
     f->microbatches = options_microbatches(o);
-    return check_goes_on(o, f);
+    /* What a run would go on from; training looks itself, when all ranks have the same in view. */
+    struct resume_here here = {o, &f->model, f->train.count > 0 ? f->tokenizer : NULL,
+                               f->train.hash, f->valid.hash};
+    if (f->purpose != CHECK_PLAN || !o->run.resume[0] || !o->run.dir[0])
+        return ERR_OK;
+    return resume_say(&here, &f->resume);
 }
 
 /* Is the schedule played within an answer? */
