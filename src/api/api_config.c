@@ -12,6 +12,7 @@
 #include "check/check.h"
 #include "config/links.h"
 #include "folder/init.h"
+#include "folder/names.h"
 #include "setup/plan_json.h"
 #include <string.h>
 
@@ -93,19 +94,13 @@ void plait_config_free(struct plait_config *c)
 /* A folder instead of a file in it. */
 static enum err not_a_folder(const char *path)
 {
-    char *yaml, *json = NULL;
-    TRY(fs_join(path, "config.yaml", &yaml));
-    enum err err = fs_join(path, "config.json", &json);
-    if (err == ERR_OK && fs_named(yaml))
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                      "config: %s is the folder of a run; did you mean %s", path, yaml);
-    else if (err == ERR_OK && fs_named(json))
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                      "config: %s is the folder of a model, which `plait generate` reads; name a "
-                      "YAML file of keys", path);
-    mem_free(yaml);
-    mem_free(json);
-    return err;
+    char at[FS_PATH];
+    if (fs_named(folder_file(at, path, FOLDER_YAML)))
+        FAIL(ERR_CONFIG, "config: %s is the folder of a run; did you mean %s", path, at);
+    if (fs_named(folder_file(at, path, FOLDER_JSON)))
+        FAIL(ERR_CONFIG, "config: %s is the folder of a model, which `plait generate` reads; name "
+                         "a YAML file of keys", path);
+    return ERR_OK;
 }
 
 int plait_config_read(struct plait_config *c, const char *path)

@@ -94,41 +94,20 @@ static enum err read_metrics(struct run *r, const char *path)
     return err;
 }
 
-/* Of the files in a checkpoint's folder, which may go meanwhile. */
-static enum err add_bytes(const char *dir, int64_t *sum)
-{
-    struct fs_folder d;
-    enum err err = ERR_OK;
-    (void)fs_folder_open(&d, dir);
-    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
-        struct stat st;
-        char *path;
-        err = fs_join(dir, name, &path);
-        if (err != ERR_OK)
-            break;
-        if (fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode))
-            *sum += st.st_size;
-        mem_free(path);
-    }
-    fs_folder_close(&d);
-    return err;
-}
-
 static enum err read_checkpoints(struct run *r)
 {
     struct state_found *found;
     int n;
-    enum err err = ERR_OK;
     TRY(state_list(r->dir, &found, &n));
-    for (int i = 0; i < n && err == ERR_OK; i++) {
+    for (int i = 0; i < n; i++) {
         char dir[FS_PATH];
         if (!found[i].whole)
             continue;
         r->newest = r->checkpoints++ == 0 ? found[i].step : r->newest;
-        err = add_bytes(state_dir(dir, r->dir, found[i].step), &r->bytes);
+        r->bytes += folder_bytes(state_dir(dir, r->dir, found[i].step));
     }
     mem_free(found);
-    return err;
+    return ERR_OK;
 }
 
 /* What the last start's end says of the run. */
@@ -193,12 +172,10 @@ static enum err look(struct run *r, bool *is)
 {
     *is = false;
     for (int i = 0; i < PARTS; i++) {
-        char *path;
-        TRY(fs_join(r->dir, part[i].name, &path));
-        bool there = fs_named(path);
+        char path[FS_PATH];
+        bool there = fs_named(fs_path(path, r->dir, part[i].name));
         enum err err = there ? part[i].read(r, path) : ERR_OK;
         *is = *is || there;
-        mem_free(path);
         if (err == ERR_MEMORY)
             return err;
         if (err != ERR_OK)
@@ -223,15 +200,17 @@ static void free_run(struct run *r)
     text_free(&r->wrong);
 }
 
-/* Adds it, if it is one. dir is taken over. */
-static enum err add(struct runs *all, char *dir, const char *name)
+/* Adds it, if it is one. */
+static enum err add(struct runs *all, const char *dir, const char *name)
 {
-    struct run r = {.dir = dir, .state = UNKNOWN, .step = -1, .steps = -1, .newest = -1,
+    struct run r = {.state = UNKNOWN, .step = -1, .steps = -1, .newest = -1,
                     .loss = NAN, .best = NAN};
     struct text shown = {0};
     bool is = false;
     text_add_printable(&shown, name);
     enum err err = text_done(&shown, &r.name);
+    if (err == ERR_OK)
+        err = mem_string(dir, &r.dir);
     if (err == ERR_OK)
         err = look(&r, &is);
     if (err == ERR_OK && is)
@@ -246,22 +225,15 @@ static enum err add(struct runs *all, char *dir, const char *name)
 static enum err find(const char *dir, struct runs *all)
 {
     struct fs_folder d;
-    char *path, why[FS_REASON];
+    char path[FS_PATH], why[FS_REASON];
     if (!fs_folder_open(&d, dir))
         FAIL(ERR_CONFIG, "runs: %s cannot be read: %s; name a folder that has runs", dir,
              fs_reason(errno, why));
-    enum err err = mem_string(dir, &path);
-    if (err == ERR_OK)
-        err = add(all, path, ".");
+    enum err err = add(all, dir, ".");
     for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
         struct stat st;
-        err = fs_join(dir, name, &path);
-        if (err != ERR_OK)
-            break;
-        if (fs_sys_stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        if (fs_sys_stat(fs_path(path, dir, name), &st) == 0 && S_ISDIR(st.st_mode))
             err = add(all, path, name);
-        else
-            mem_free(path);
     }
     fs_folder_close(&d);
     return err;

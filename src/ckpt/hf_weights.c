@@ -184,37 +184,28 @@ out_map:
 
 bool hf_weights_exist(const char *dir)
 {
-    bool there = false;
-    for (int i = 0; i < 2 && !there; i++) {
-        char *path;
-        if (fs_join(dir, i ? index_name : single, &path) != ERR_OK)
-            return true; /* whoever opens them is told */
-        there = fs_named(path);
-        mem_free(path);
-    }
-    return there;
+    char path[FS_PATH];
+    return fs_named(fs_path(path, dir, single)) || fs_named(fs_path(path, dir, index_name));
 }
 
 enum err hf_weights_open(struct hf_weights *w, const char *dir)
 {
     struct hf_weights made = {0};
-    char *one = NULL, *many = NULL;
-    enum err err = fs_join(dir, single, &one);
-    if (err == ERR_OK)
-        err = fs_join(dir, index_name, &many);
-    if (err == ERR_OK && fs_named(one) && fs_named(many))
+    char one[FS_PATH], many[FS_PATH];
+    bool whole = fs_named(fs_path(one, dir, single));
+    bool shards = fs_named(fs_path(many, dir, index_name));
+    enum err err;
+    if (whole && shards)
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
                       "ckpt: %s has both %s and %s; keep those that belong to the model", dir,
                       single, index_name);
-    else if (err == ERR_OK)
-        err = fs_named(many) ? open_index(&made, dir, many)
-                             : mem_new(1, sizeof *made.file, "the weights", &made.file);
+    else
+        err = shards ? open_index(&made, dir, many)
+                     : mem_new(1, sizeof *made.file, "the weights", &made.file);
     if (err == ERR_OK && made.files == 0) {
         err = safet_open(made.file, one);
         made.files = err == ERR_OK;
     }
-    mem_free(one);
-    mem_free(many);
     if (err != ERR_OK)
         hf_weights_close(&made);
     *w = made;

@@ -364,16 +364,9 @@ enum err safet_open(struct safet_file *f, const char *path)
 enum err safet_open_in(struct safet_file *f, const char *dir, const char *name)
 {
     struct fs_map m;
-    char *path;
+    char path[FS_PATH];
     TRY(fs_map_open_in(&m, dir, name, ERR_CHECKPOINT));
-    enum err err = fs_join(dir, name, &path);
-    if (err == ERR_OK) {
-        err = open_map(f, path, &m);
-        mem_free(path);
-    } else {
-        fs_map_close(&m);
-    }
-    return err;
+    return open_map(f, fs_path(path, dir, name), &m);
 }
 
 void safet_close(struct safet_file *f)

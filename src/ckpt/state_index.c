@@ -63,14 +63,10 @@ static enum err try_text(const struct state_save *save, const struct text *t, co
 static enum err sync_parents(const char *dir)
 {
     static const char *const up[] = {"..", "../.."};
-    enum err err = ERR_OK;
-    for (int i = 0; i < 2 && err == ERR_OK; i++) {
-        char *path;
-        TRY(fs_join(dir, up[i], &path));
-        err = fs_sync_dir(path);
-        mem_free(path);
-    }
-    return err;
+    char path[FS_PATH];
+    for (int i = 0; i < 2; i++)
+        TRY(fs_sync_dir(fs_path(path, dir, up[i])));
+    return ERR_OK;
 }
 
 enum err state_index_write(const struct state_save *save, const struct state_head *head,
@@ -78,19 +74,18 @@ enum err state_index_write(const struct state_save *save, const struct state_hea
 {
     struct state_head full = *head;
     struct text t = {0};
-    char *path;
+    char path[FS_PATH];
     enum err err;
     ENSURE(strlen(save->run) < sizeof full.run);
     full.step = save->step;
     full.type = save->type;
     memcpy(full.run, save->run, strlen(save->run) + 1);
-    TRY(fs_join(save->dir, STATE_INDEX, &path));
+    fs_path(path, save->dir, STATE_INDEX);
     TRY_OR(out, make_text(&full, text, n, &t));
     TRY_OR(out, try_text(save, &t, path));
     TRY_OR(out, sync_parents(save->dir));
     TRY_OR(out, fs_put(path, t.s, t.len));
 out:
-    mem_free(path);
     text_free(&t);
     return err;
 }

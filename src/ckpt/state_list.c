@@ -40,12 +40,9 @@ static int by_step(const void *pa, const void *pb)
 bool state_exists(const char *dir)
 {
     struct stat st;
-    char *path;
-    if (fs_join(dir, STATE_INDEX, &path) != ERR_OK)
-        return true;
-    bool there = fs_sys_lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
-    mem_free(path);
-    return there;
+    char path[FS_PATH];
+    fs_path(path, dir, STATE_INDEX);
+    return fs_sys_lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
 static enum err list(struct fs_folder *d, struct state_found **out, int *n)
@@ -53,15 +50,12 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
     for (const char *name; (name = fs_folder_next(d));) {
         struct state_found found;
         struct stat st;
-        char *path;
-        if (!step_of(name, &found.step))
+        char path[FS_PATH];
+        /* A folder, and no link: what that leads to is not the run's to remove. */
+        if (!step_of(name, &found.step) ||
+            fs_sys_lstat(fs_path(path, d->path, name), &st) != 0 || !S_ISDIR(st.st_mode))
             continue;
-        TRY(fs_join(d->path, name, &path));
-        bool is = fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode); /* no link: not the run's */
-        found.whole = is && state_exists(path);
-        mem_free(path);
-        if (!is)
-            continue;
+        found.whole = state_exists(path);
         TRY(mem_more(*n, sizeof **out, "the checkpoints of a run", out));
         (*out)[(*n)++] = found;
     }
@@ -70,19 +64,17 @@ static enum err list(struct fs_folder *d, struct state_found **out, int *n)
 
 enum err state_list(const char *run_dir, struct state_found **out, int *n)
 {
-    char why[FS_REASON], *dir;
+    char why[FS_REASON], dir[FS_PATH];
     struct state_found *found = NULL;
     int count = 0;
-    TRY(fs_join(run_dir, "checkpoints", &dir));
     struct fs_folder d;
     enum err err = ERR_OK;
-    if (fs_folder_open(&d, dir))
+    if (fs_folder_open(&d, fs_path(dir, run_dir, "checkpoints")))
         err = list(&d, &found, &count);
     else if (errno != ENOENT)
         err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
                       "ckpt: the checkpoints in %s cannot be read: %s", dir, fs_reason(errno, why));
     fs_folder_close(&d);
-    mem_free(dir);
     if (err == ERR_OK && !found)
         err = mem_new(0, sizeof *found, "the checkpoints of a run", &found);
     if (err != ERR_OK) {
@@ -129,13 +121,9 @@ bool state_best(const char *run_dir, const struct state_found *found, int n, int
 
 static enum err remove_file(const char *dir, const char *name)
 {
-    char why[FS_REASON], *path;
-    TRY(fs_join(dir, name, &path));
-    bool gone = fs_sys_unlink(path) == 0 || errno == ENOENT;
-    int code = errno;
-    mem_free(path);
-    if (!gone)
-        FAIL(ERR_STORAGE, "storage: cannot remove %s of %s: %s", name, dir, fs_reason(code, why));
+    char why[FS_REASON], path[FS_PATH];
+    if (fs_sys_unlink(fs_path(path, dir, name)) != 0 && errno != ENOENT)
+        FAIL(ERR_STORAGE, "storage: cannot remove %s of %s: %s", name, dir, fs_reason(errno, why));
     return ERR_OK;
 }
 

@@ -42,7 +42,7 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
                             const struct state_chunk *chunk, int n)
 {
     enum dtype held = save->type == SAFET_F64 ? DT_F64 : DT_F32;
-    char step[24], *path = NULL;
+    char step[24], path[FS_PATH];
     const char *notes[] = {"plait", STATE_FORMAT, "step", step, "run", save->run, NULL};
     struct safet_entry *e = NULL;
     enum err err;
@@ -56,13 +56,11 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
         memcpy(s->chunk, chunk, (size_t)n * sizeof *chunk);
     TRY_OR(out, mem_new(n, sizeof *e, "the entries of a shard", &e));
     TRY_OR(out, make_entries(s, e));
-    TRY_OR(out, fs_join(save->dir, name, &path));
-    TRY_OR(out, safet_create(&s->file, path, e, n, notes));
+    TRY_OR(out, safet_create(&s->file, fs_path(path, save->dir, name), e, n, notes));
     s->header = s->file.header_hash;
     s->bytes = s->file.front + s->file.total;
 out:
     mem_free(e);
-    mem_free(path);
     if (err != ERR_OK)
         state_shard_close(s);
     return err;

@@ -11,7 +11,6 @@
 
 #include "base/cores.h"
 #include "base/fs.h"
-#include "base/mem.h"
 #include "comm/comm.h"
 #include "config/model_keys.h"
 #include "sched/sched.h"

@@ -335,6 +335,20 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
 
 /* ---- room for those to come ---- */
 
+int64_t folder_bytes(const char *dir)
+{
+    struct fs_folder d;
+    struct stat st;
+    int64_t all = 0;
+    char path[FS_PATH];
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));)
+        if (fs_sys_lstat(fs_path(path, dir, name), &st) == 0 && S_ISREG(st.st_mode))
+            all += st.st_size;
+    fs_folder_close(&d);
+    return all;
+}
+
 /* Asked before hours of work end without it, and once it is known what the run goes on from: for
  * the weights, and for as many checkpoints as can stand there at once. That is one more than stay,
  * since an older one goes when a newer one is whole; each step may be saved, for SIGUSR1 and a stop
@@ -349,20 +363,6 @@ struct room {
     double freed;  /* bytes of what goes before the first step */
 };
 
-static double bytes_in(const char *dir)
-{
-    struct fs_folder d;
-    struct stat st;
-    double all = 0;
-    char path[FS_PATH];
-    (void)fs_folder_open(&d, dir);
-    for (const char *name; (name = fs_folder_next(&d));)
-        if (fs_sys_lstat(fs_path(path, dir, name), &st) == 0)
-            all += (double)st.st_size;
-    fs_folder_close(&d);
-    return all;
-}
-
 /* The checkpoints of a run's folder, by what becomes of them at the start. One that is set aside
  * stays, beside all that are counted. */
 static enum err look(const struct options *o, int64_t resumed, struct room *r)
@@ -376,9 +376,9 @@ static enum err look(const struct options *o, int64_t resumed, struct room *r)
         enum fate fate = fate_of(o, &found[i], resumed);
         state_dir(dir, o->run.dir, found[i].step);
         if (fate == STAYS)
-            r->old[r->olds++] = bytes_in(dir);
+            r->old[r->olds++] = (double)folder_bytes(dir);
         else if (fate == GOES)
-            r->freed += bytes_in(dir);
+            r->freed += (double)folder_bytes(dir);
     }
     mem_free(found);
     return err;

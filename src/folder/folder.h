@@ -81,6 +81,8 @@ enum err folder_resumed(const struct options *o, char out[FS_PATH], int64_t *ste
  * ERR_CHECKPOINT its message gets the steps of the others of that run. Returns err, or ERR_MEMORY.
  * Local. */
 enum err folder_others(enum err err, const char *checkpoint);
+/* Bytes of the files in a folder, which may go meanwhile. Local. */
+int64_t folder_bytes(const char *dir);
 /* Renames `path`, which is kept, to `name`, or the first of name.first, name.(first + 1), ... that
  * is free: *to (mem_free), NULL where it fails. Errors: ERR_STORAGE; ERR_MEMORY. Local. */
 enum err folder_move_aside(const char *path, const char *name, int first, char **to);

@@ -8,7 +8,6 @@
 #include "folder/folder.h"
 
 #include "base/fs_sys.h"
-#include "base/mem.h"
 
 #include <errno.h>
 #include <linux/magic.h>

@@ -8,7 +8,6 @@
  */
 #include "folder/model_folder.h"
 
-#include "base/mem.h"
 #include "data/data.h"
 #include "folder/folder.h"
 #include "config/model_keys.h"
