@@ -41,6 +41,15 @@ struct draw_message {
     int64_t cause, use;          /* spans that made it and that need it; -1: none is known */
 };
 
+/* What a rank communicates beside its boxes, in a lane below them: sums of gradients, gathers of
+ * weights. They do not overlap. */
+enum draw_comm_kind { DRAW_SUM, DRAW_GATHER, DRAW_COMM_KINDS };
+struct draw_comm {
+    double start, end;
+    int32_t rank, stage;
+    uint8_t kind; /* enum draw_comm_kind */
+};
+
 /* Steps: the value holds from its time to the next one's. */
 struct draw_point { double time, value; };
 struct draw_curve { const struct draw_point *point; int64_t n; }; /* borrowed; [n] by time */
@@ -56,6 +65,9 @@ struct draw_chart {
     const struct draw_curve *memory; /* borrowed; [ranks], or NULL */
     const struct draw_message *message; /* borrowed; [messages] by sender */
     int64_t messages;
+    const struct draw_comm *comm; /* borrowed; [comms] by rank, then by start; lanes where there are
+                                     any */
+    int64_t comms;
 };
 
 /* rows * columns cells, borrowed, row by row; the first row names the columns. */

@@ -60,6 +60,16 @@ const char *draw_fill(int kind, int level, char buf[8])
     return buf;
 }
 
+const char *draw_comm_name(int kind)
+{
+    return kind == DRAW_SUM ? "gradients are summed" : "weights are gathered";
+}
+
+const char *draw_comm_fill(int kind)
+{
+    return kind == DRAW_SUM ? "#0b8f8f" : "#c2477f";
+}
+
 const char *draw_ink(int level)
 {
     return level < 4 ? "#10161d" : "#ffffff";

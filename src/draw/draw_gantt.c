@@ -231,6 +231,21 @@ static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, str
     }
 }
 
+/* What a rank sums (=) and gathers (#), below its boxes. */
+static void draw_lane(const struct gantt *g, const struct draw_chart *c, int rank,
+                      struct text *out)
+{
+    double column = g->columns > 0 ? g->all.end / g->columns : 0;
+    for (int at = 0; at < g->columns; at++) {
+        double middle = (at + 0.5) * column;
+        char mark = ' ';
+        for (int64_t i = 0; i < c->comms; i++)
+            if (c->comm[i].rank == rank && c->comm[i].start <= middle && middle < c->comm[i].end)
+                mark = c->comm[i].kind == DRAW_SUM ? '=' : '#';
+        text_add_char(out, mark, 1);
+    }
+}
+
 static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
 {
     const bool *has = g->all.has;
@@ -245,7 +260,9 @@ static void draw_legend(const struct gantt *g, const struct draw_page *p, struct
         text_add(out, ", R recompute");
     if (g->all.pairs)
         text_add(out, ", F&B both at once");
-    text_add(out, ", . idle%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "");
+    text_add(out, ", . idle%s%s%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "",
+             g->all.comm[DRAW_SUM] ? ", = gradients are summed" : "",
+             g->all.comm[DRAW_GATHER] ? ", # weights are gathered" : "");
     int width = g->wanted + g->digits + GANTT_BESIDE;
     if (g->unnamed && g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
         text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
@@ -263,6 +280,11 @@ static void draw_charts(struct gantt *g, const struct draw_page *p, struct text 
         for (int rank = 0; rank < p->chart[i].ranks; rank++) {
             text_add(out, "rank %*d |", g->digits, rank);
             draw_row(g, &g->all.of[i], rank, out);
+            text_add(out, "|\n");
+            if (p->chart[i].comms == 0)
+                continue;
+            text_add(out, "%*s |", 5 + g->digits, "");
+            draw_lane(g, &p->chart[i], rank, out);
             text_add(out, "|\n");
         }
         if (p->charts > 1)

@@ -99,6 +99,21 @@ static void add_memory(struct html *h, const struct draw_chart *c)
     text_add(h->out, "]");
 }
 
+/* By rank, of each its start, end, kind and stage. */
+static void add_comm(struct html *h, const struct draw_chart *c)
+{
+    int64_t i = 0;
+    text_add(h->out, ",\n\"comm\":[");
+    for (int rank = 0; rank < c->ranks; rank++) {
+        text_add(h->out, "%s[", rank ? ",\n" : "");
+        for (bool first = true; i < c->comms && c->comm[i].rank == rank; i++, first = false)
+            text_add(h->out, "%s%.10g,%.10g,%d,%d", first ? "" : ",", c->comm[i].start,
+                     c->comm[i].end, c->comm[i].kind, c->comm[i].stage);
+        text_add(h->out, "]");
+    }
+    text_add(h->out, "]");
+}
+
 static void add_chart_data(struct html *h, const struct draw_layout *l)
 {
     const struct draw_chart *c = l->c;
@@ -117,6 +132,8 @@ static void add_chart_data(struct html *h, const struct draw_layout *l)
     add_labels(h, c);
     if (c->memory)
         add_memory(h, c);
+    if (c->comms > 0)
+        add_comm(h, c);
     text_add(h->out, "}");
 }
 
@@ -129,6 +146,8 @@ static void add_data(struct html *h)
     text_add(h->out, ",\"end\":%.15g,\"shortest\":%.15g,\"peak\":%.15g,\n", h->all.end,
              h->all.shortest, h->all.peak);
     add_kinds(h);
+    text_add(h->out, ",\n\"lanes\":[\"%s\",\"%s\"]", draw_comm_fill(DRAW_SUM),
+             draw_comm_fill(DRAW_GATHER));
     text_add(h->out, ",\n\"charts\":[");
     for (int i = 0; i < h->p->charts; i++) {
         text_add(h->out, "%s", i ? ",\n" : "");
@@ -170,6 +189,10 @@ static void add_legend(struct html *h)
             text_add(h->out, "%c ", draw_letter(k));
         text_add(h->out, "%s</span>\n", draw_kind_name(k));
     }
+    for (int k = 0; k < DRAW_COMM_KINDS; k++)
+        if (h->all.comm[k])
+            text_add(h->out, "<span><i style=\"background:%s\"></i>%s</span>\n",
+                     draw_comm_fill(k), draw_comm_name(k));
     if (h->all.chunks)
         text_add(h->out, "<span>light to full: a rank's first to last stage</span>\n");
     if (h->all.replicas)

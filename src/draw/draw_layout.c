@@ -77,6 +77,8 @@ static void add_up(struct draw_layouts *a, const struct draw_layout *l)
     a->memory |= l->c->memory != NULL;
     for (int k = 0; k < DRAW_KINDS; k++)
         a->has[k] |= l->has[k];
+    for (int64_t i = 0; i < l->c->comms; i++)
+        a->comm[l->c->comm[i].kind] = true;
 }
 
 enum err draw_layouts_open(struct draw_layouts *a, const struct draw_page *p, int most,

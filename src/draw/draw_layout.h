@@ -43,7 +43,7 @@ struct draw_layouts {
     int charts;
     struct draw_layout *of; /* owned; [charts] */
     double end, shortest, peak;
-    bool has[DRAW_KINDS];
+    bool has[DRAW_KINDS], comm[DRAW_COMM_KINDS];
     bool replicas, pairs, chunks, memory;
 };
 /* most: boxes that the picture has room for, 0: any number; `why` then ends the sentence. Released
@@ -72,6 +72,10 @@ int draw_level(const struct draw_chart *c, const struct draw_span *s);
 /* "#rrggbb" of kind and level, and of the letters upon it. */
 const char *draw_fill(int kind, int level, char buf[8]);
 const char *draw_ink(int level);
+
+/* Of what is in the lanes: what it is called, its colour. */
+const char *draw_comm_name(int kind);
+const char *draw_comm_fill(int kind);
 
 /* A step of 1, 2 or 5 times a power of ten that cuts `span` in at most `most` parts. */
 double draw_tick(double span, int most);

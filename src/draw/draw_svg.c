@@ -57,7 +57,7 @@ struct svg {
     double scale;              /* pixels a time unit */
     double left, width;        /* where time begins; how wide it is */
     double right;              /* of all that is drawn */
-    double row, spark;         /* height of a rank's boxes and of its memory */
+    double row, lane, spark;   /* height of a rank's boxes, of the lane below, of its memory */
     bool tooltips;
     bool used[DRAW_KINDS][DRAW_LEVELS];
     double y; /* where the next thing goes */
@@ -136,6 +136,7 @@ static void choose_sizes(struct svg *v)
     for (int i = 0; i < v->p->charts; i++)
         choose_naming(v, i);
     v->width = v->scale * end;
+    v->lane = v->all.comm[DRAW_SUM] || v->all.comm[DRAW_GATHER] ? fmax(3, floor(v->row * 0.3)) : 0;
     v->spark = v->all.memory ? floor(v->row * 0.75) : 0;
     v->left = PAD + 6.5 * (5 + snprintf(NULL, 0, "%d", ranks - 1)) + 6;
 }
@@ -154,6 +155,9 @@ static void add_style(const struct svg *v, struct text *out)
         for (int level = 0; level < DRAW_LEVELS; level++)
             if (v->used[k][level])
                 text_add(out, ".k%d-%d{fill:%s}\n", k, level, draw_fill(k, level, fill));
+    for (int k = 0; k < DRAW_COMM_KINDS; k++)
+        if (v->all.comm[k])
+            text_add(out, ".m%d{fill:%s}\n", k, draw_comm_fill(k));
     text_add(out,
              ".b.d{fill:%s}.b{fill:%s}\n"
              "@media (prefers-color-scheme:dark){\n"
@@ -236,6 +240,25 @@ static void add_memory(struct svg *v, const struct draw_curve *m, double y)
     text_add(v->out, "\n");
 }
 
+/* What a rank sums and gathers, right below its boxes. */
+static void add_lane(struct svg *v, const struct draw_chart *c, int rank)
+{
+    double y = v->y + v->row + 1, h = v->lane - 1;
+    text_add(v->out,
+             "<rect class=\"idle\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"/>\n",
+             v->left, y, v->width, h);
+    for (int64_t i = 0; i < c->comms; i++) {
+        const struct draw_comm *m = &c->comm[i];
+        if (m->rank != rank || m->end <= m->start)
+            continue;
+        text_add(v->out,
+                 "<rect class=\"c m%d\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\">"
+                 "<title>%s of stage %d: %.6g to %.6g</title></rect>\n",
+                 m->kind, v->left + m->start * v->scale, y, (m->end - m->start) * v->scale, h,
+                 draw_comm_name(m->kind), m->stage, m->start, m->end);
+    }
+}
+
 static void add_row(struct svg *v, int chart, int rank)
 {
     const struct draw_layout *l = &v->all.of[chart];
@@ -249,10 +272,12 @@ static void add_row(struct svg *v, int chart, int rank)
     for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++)
         if (l->c->span[i].end > l->c->span[i].start)
             add_box(v, chart, i, v->y);
+    if (l->c->comms > 0)
+        add_lane(v, l->c, rank);
     if (l->c->memory)
-        add_memory(v, &l->c->memory[rank], v->y + v->row);
+        add_memory(v, &l->c->memory[rank], v->y + v->row + v->lane);
     text_add(v->out, "</g>\n");
-    v->y += v->row + v->spark + 3;
+    v->y += v->row + v->lane + v->spark + 3;
 }
 
 /* Lines behind the rows, which are `height` high, and their times below. */
@@ -308,7 +333,7 @@ static void add_chart(struct svg *v, int i)
     if (c->facts)
         add_line(v, "f", c->facts, FACTS);
     add_note(v, i);
-    add_axis(v, c->ranks * (v->row + v->spark + 3));
+    add_axis(v, c->ranks * (v->row + v->lane + v->spark + 3));
     for (int rank = 0; rank < c->ranks; rank++)
         add_row(v, i, rank);
     v->y += AXIS;
@@ -352,6 +377,11 @@ static void add_legend(struct svg *v)
         add_key(v, &x, "c k0-4", "dark: the second replica");
     if (v->all.chunks)
         add_key(v, &x, "c k0-0", "light to full: a rank's first to last stage");
+    for (int k = 0; k < DRAW_COMM_KINDS; k++) {
+        snprintf(style, sizeof style, "m%d", k);
+        if (v->all.comm[k])
+            add_key(v, &x, style, draw_comm_name(k));
+    }
     snprintf(name, sizeof name, "memory, peak in %s", v->p->memory_unit);
     if (v->all.memory)
         add_key(v, &x, "mem", name);

@@ -34,10 +34,11 @@
         c.row = n <= 8 ? 30 : n <= 16 ? 24 : n <= 32 ? 19 : n <= 64 ? 14 : Math.max(2, Math.floor(1200 / n));
         if (c.pairs && n <= 64) c.row = Math.max(c.row, 20); /* two names above one another */
         c.spark = memory && c.memory && c.row >= 8 ? Math.round(c.row * 0.7) : 0;
+        c.beside = c.comm ? Math.max(2, Math.round(c.row * 0.25)) + 1 : 0;
         c.gap = c.row >= 8 ? 4 : 0;
         c.left = c.row >= 10 ? 14 + 7 * ("rank " + (n - 1)).length : 8;
         c.right = RIGHT + (c.spark ? 64 : 0);
-        c.pitch = c.row + c.spark + c.gap;
+        c.pitch = c.row + c.beside + c.spark + c.gap;
         c.height = n * c.pitch + AXIS;
         c.width = c.canvas.clientWidth;
         const most = 16000 / Math.max(c.height, c.width, 1);
@@ -160,8 +161,21 @@
         g.globalAlpha = 1;
     }
 
+    /* What a rank sums and gathers, below its boxes. */
+    function drawLane(c, g, rank) {
+        const lane = c.comm[rank], y = rank * c.pitch + c.row + 1;
+        g.fillStyle = colors.idle;
+        g.fillRect(c.left, y, c.inner, c.beside - 1);
+        for (let k = 0; k < lane.length; k += 4) {
+            if (lane[k + 1] <= view.from || lane[k] >= view.to) continue;
+            const x = toX(c, lane[k]), w = toX(c, lane[k + 1]) - x;
+            g.fillStyle = data.lanes[lane[k + 2]];
+            g.fillRect(x, y, Math.max(w - (w > 3 ? 0.7 : 0), 0.5), c.beside - 1);
+        }
+    }
+
     function drawMemory(c, g, rank) {
-        const curve = c.memory[rank], base = rank * c.pitch + c.row + c.spark;
+        const curve = c.memory[rank], base = rank * c.pitch + c.row + c.beside + c.spark;
         const high = (c.spark - 4) / (data.peak || 1);
         let lo = 0, hi = curve.length / 2, peak = 0;
         for (let k = 1; k < curve.length; k += 2) peak = Math.max(peak, curve[k]);
@@ -246,6 +260,7 @@
             g.textAlign = "center";
             chooseNames(c, g);
             for (let rank = 0; rank < c.ranks; rank++) drawRow(c, g, rank);
+            for (let rank = 0; c.comm && rank < c.ranks; rank++) drawLane(c, g, rank);
             g.restore();
             for (let rank = 0; c.spark && rank < c.ranks; rank++) drawMemory(c, g, rank);
             drawNames(c, g);

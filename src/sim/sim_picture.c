@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Three walks over the instructions of a played schedule.
+ * Walks over the instructions of a played schedule.
  *
  * Spans: the compute instructions with their times, and before each the time that the rank stood
  * still although its input was made already: a message was on its way.
  *
  * Messages: the SENDs, with the spans that made and that needed them; they occupy their link until
  * `latency` before their arrival, and for bytes / bandwidth.
+ *
+ * Lanes: REDUCE and GATHER, where they were played with their times; then the picture ends with the
+ * step.
  *
  * Memory: the ledger of rule V8 laid out in time. An activation lives from the start of its F to
  * the end of its B or W; in bytes its slot is taken when the message for it is asked for, and what
@@ -18,6 +21,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include <math.h>
 #include <stdio.h>
 
 /* What is known of a (stage, mb), forward [0] and backward [1]: 1 + index, 0 for none. Of one that
@@ -45,6 +49,11 @@ static bool computes(struct sched_instr in)
     return in.op < SCHED_COMPUTE_OPS;
 }
 
+static bool sums(struct sched_instr in)
+{
+    return in.op == SCHED_REDUCE || in.op == SCHED_GATHER;
+}
+
 static struct unit *unit_of(const struct maker *k, int stage, int mb)
 {
     return &k->unit[(int64_t)stage * k->s->m + mb];
@@ -67,12 +76,13 @@ static struct sim_event carried(const struct maker *k, struct sched_instr in)
 }
 
 /* Most spans that there can be, and messages; notes where the sends are. */
-static void count(struct maker *k, int64_t *spans, int64_t *sends)
+static void count(struct maker *k, int64_t *spans, int64_t *sends, int64_t *comms)
 {
-    *spans = *sends = 0;
+    *spans = *sends = *comms = 0;
     for (int64_t i = 0; i < k->s->begin[k->s->p]; i++) {
         struct sched_instr in = k->s->instr[i];
         *spans += computes(in) ? 2 : 0;
+        *comms += sums(in);
         if (in.op == SCHED_R)
             unit_of(k, in.stage, in.mb)->again = k->again = true;
         if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
@@ -161,6 +171,20 @@ static void add_messages(struct maker *k)
             };
         }
     }
+}
+
+static void add_comms(struct maker *k)
+{
+    for (int rank = 0; rank < k->s->p; rank++)
+        for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
+            struct sched_instr in = k->s->instr[i];
+            struct sim_event e = k->r->event[i];
+            if (sums(in) && e.end > e.start)
+                k->p->comm[k->p->chart.comms++] = (struct draw_comm){
+                    e.start, e.end, rank, in.stage, in.op == SCHED_REDUCE ? DRAW_SUM : DRAW_GATHER};
+        }
+    if (k->p->chart.comms > 0)
+        k->p->chart.end = fmax(k->p->chart.end, k->r->step);
 }
 
 /* ---- memory ---- */
@@ -316,11 +340,12 @@ static enum err make(struct maker *k)
 {
     const struct sched *s = k->s;
     struct sim_picture *p = k->p;
-    int64_t spans, sends;
+    int64_t spans, sends, comms;
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *k->unit, "a picture", &k->unit));
-    count(k, &spans, &sends);
+    count(k, &spans, &sends, &comms);
     TRY(mem_new(spans, sizeof *p->span, "a picture's spans", &p->span));
     TRY(mem_new(sends, sizeof *p->message, "a picture's messages", &p->message));
+    TRY(mem_new(comms, sizeof *p->comm, "a picture's sums", &p->comm));
     TRY(mem_new(s->p, sizeof *p->memory, "a picture's memory", &p->memory));
     TRY(mem_new(s->p + 2 * s->begin[s->p], sizeof *p->point, "a picture's memory", &p->point));
     p->chart = (struct draw_chart){.ranks = s->p,
@@ -329,9 +354,12 @@ static enum err make(struct maker *k)
                                    .stages = s->v > 1,
                                    .span = p->span,
                                    .memory = p->memory,
-                                   .message = p->message};
+                                   .message = p->message,
+                                   .comm = p->comm};
     add_spans(k);
     add_messages(k);
+    if (k->r->sums) /* else no such times are known */
+        add_comms(k);
     add_memory(k);
     add_words(k);
     return ERR_OK;
@@ -356,6 +384,7 @@ void sim_picture_free(struct sim_picture *p)
 {
     mem_free(p->span);
     mem_free(p->message);
+    mem_free(p->comm);
     mem_free(p->memory);
     mem_free(p->point);
     *p = (struct sim_picture){0};

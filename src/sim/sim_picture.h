@@ -21,6 +21,7 @@ struct sim_picture {
     struct draw_chart chart; /* points into the rest */
     struct draw_span *span;
     struct draw_message *message;
+    struct draw_comm *comm;
     struct draw_curve *memory;
     struct draw_point *point;
     char title[96], facts[384];

@@ -37,6 +37,10 @@ static void use_milliseconds(struct sim_picture *p)
         p->message[i].start *= 1e3;
         p->message[i].end *= 1e3;
     }
+    for (int64_t i = 0; i < c->comms; i++) {
+        p->comm[i].start *= 1e3;
+        p->comm[i].end *= 1e3;
+    }
     struct draw_point *point = p->point; /* of all ranks, one after the other */
     for (int rank = 0; rank < c->ranks; rank++)
         for (int64_t i = 0; i < p->memory[rank].n; i++)

@@ -4,7 +4,7 @@
  * ranks that meet, updates with the gathers of others beside them. And what the plan says that each
  * of these takes: bytes that a ring moves, bytes that memory reads and writes.
  */
-#include "sim/sim.h"
+#include "sim/sim_picture.h"
 
 #include "base/mem.h"
 #include "config/options.h"
@@ -24,6 +24,50 @@ static void check_event(const struct sim_result *r, int64_t i, double start, dou
     test_check(fabs(r->event[i].start - start) < 1e-12 && fabs(r->event[i].end - end) < 1e-12,
                __FILE__, __LINE__, "instruction %d: %g to %g, wanted %g to %g", (int)i,
                r->event[i].start, r->event[i].end, start, end);
+}
+
+static void holds(const struct text *t, const char *part, bool wanted)
+{
+    test_check(t->s && (strstr(t->s, part) != NULL) == wanted, __FILE__, __LINE__,
+               "%s \"%s\" in: %s", wanted ? "no" : "a", part, t->s);
+}
+
+/* Lanes of a picture: the sums and gathers that the clock has, below their ranks; none without. */
+static void lanes(const struct sched *s, const struct sim_result *r, const struct sim_cost *cost,
+                  bool any)
+{
+    struct sim_picture p;
+    struct text gantt = {0}, svg = {0}, page = {0};
+    int64_t n = 0;
+    CHECK_OK(sim_picture_make(s, r, cost, NULL, &p));
+    CHECK_NEAR(p.chart.end, any ? r->step : r->makespan, 0);
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            int op = s->instr[i].op;
+            if (!any || (op != SCHED_REDUCE && op != SCHED_GATHER))
+                continue;
+            const struct draw_comm *c = &p.comm[n++];
+            CHECK(c->rank == rank && c->stage == s->instr[i].stage);
+            CHECK(c->kind == (op == SCHED_REDUCE ? DRAW_SUM : DRAW_GATHER));
+            CHECK(c->start == r->event[i].start && c->end == r->event[i].end);
+        }
+    CHECK_INT(p.chart.comms, n);
+    struct draw_page all = {.title = "t", .time_unit = "", .memory_unit = "activations",
+                            .chart = &p.chart, .charts = 1};
+    CHECK_OK(draw_gantt(&all, 60, false, &gantt));
+    CHECK_OK(draw_svg(&all, &svg));
+    CHECK_OK(draw_html(&all, &page));
+    holds(&gantt, "\n       |                      = ====    ########|\n", any);
+    holds(&gantt, "\n       |                ========         #      |\n", any);
+    holds(&gantt, ", = gradients are summed, # weights are gathered", any);
+    holds(&svg, "gradients are summed of stage 1: 4 to 6", any);
+    holds(&svg, "weights are gathered of stage 0: 8.875 to 9.875", any);
+    holds(&page, "\"comm\":[[5.5,5.75,0,0,6,7,0,0,7.875,8.875,1,0,8.875,9.875,1,0],\n[4,6,0,1,",
+          any);
+    text_free(&gantt);
+    text_free(&svg);
+    text_free(&page);
+    sim_picture_free(&p);
 }
 
 static void shared_updates(void)
@@ -64,11 +108,13 @@ static void shared_updates(void)
     CHECK_NEAR(r.meeting[0], 0.625, 1e-12);
     CHECK_NEAR(r.meeting[1], 1.625, 1e-12);
     CHECK_NEAR(r.updating[0], 0.5, 1e-12);
+    lanes(&s, &r, &cost, true);
     sim_result_free(&r);
     cost.each = NULL; /* instants, and segments equal */
     CHECK_OK(sim_run(&s, &report, &cost, true, &r));
     check_event(&r, 3, 4, 5);
     CHECK(r.step == 0 && r.sums[0] == 0 && r.meeting[1] == 0);
+    lanes(&s, &r, &cost, false);
     sim_result_free(&r);
     sched_report_free(&report);
     sched_free(&s);
