@@ -133,7 +133,12 @@ void comm_environment(void);
  * layout on the same machine, unless NCCL_ALGO says otherwise; f32 is summed in f32 and bf16
  * pairwise in f32, rounded at each hop. A maximum may lose a NaN. Members that state different
  * operations get no error: they hang, or get the wrong bytes. A hang is found by a thread of its
- * own, which names it. copies: GPUs of one process may move by copies what they can. */
+ * own, which names it. copies: GPUs of one process may move by copies what they can.
+ *
+ * Ranks that are threads may all have one GPU, at most as many as move by copies (comm_would_copy):
+ * then all goes by copies, in the order of the host's transports, and NCCL is not there. Finishing
+ * waits as in host memory, members that state different operations get ERR_MISMATCH, and no graph
+ * may be captured. For tests. */
 enum err comm_attach(struct comm_world *w, struct dev *d, bool copies);
 /* While the device captures a graph (device.h), what is started in its memory is captured with its
  * own work and not done. The members of a group or channel capture the same operations, and launch
@@ -234,10 +239,10 @@ bool comm_gpus_reach(const int *gpu, int n);
  * that with also_nccl (1: it has none), how many groups of other kinds (comm_group_args), and how
  * many channels. overlapped: of the one with also_nccl; no_p2p: the windows' GPUs do not reach each
  * other (comm_gpus_reach), or may not (comm_attach), so NCCL does all; stages_no_p2p: nor do those
- * of channels. */
+ * of channels; shared: all ranks have one GPU. */
 struct comm_device_plan {
     int window, also_nccl, full, tiny, channels;
-    bool overlapped, no_p2p, stages_no_p2p;
+    bool overlapped, no_p2p, stages_no_p2p, shared;
 };
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two ranks, threads of this process, each with a GPU, a buffer there, and groups of both in its
- * memory and the host's; and what tests of failing share.
+ * Two ranks, threads of this process, each with a GPU, or both with the only one, a buffer there,
+ * and groups of both in its memory and the host's; and what tests of failing share.
  */
 #ifndef PLAIT_TEST_TWO_GPUS_H
 #define PLAIT_TEST_TWO_GPUS_H
@@ -28,27 +28,38 @@ struct side {
     int me;
 };
 
+/* How many there are: 1 is shared by both ranks. */
+static int gpus;
+
 /* A GPU that cannot be opened is a machine without it only at the first case: behind that, it is
  * what a failed rank has left of it. */
-static inline bool two_gpus(void)
+static inline bool two_ranks(void)
 {
-    static bool had;
     comm_environment();
     int here = gpus_here(RANKS);
-    if (here < RANKS && had)
+    if (here < gpus)
         test_check(false, __FILE__, __LINE__, "GPU %d does not open again: %s", here, err_text());
-    else if (here < RANKS)
+    else if (here == 0)
+        test_skip("no GPU");
+    gpus = here > gpus ? here : gpus;
+    return here > 0 && here == gpus;
+}
+
+/* For what ranks of one GPU cannot do. */
+static inline bool two_gpus(void)
+{
+    bool ranks = two_ranks();
+    if (ranks && gpus < RANKS)
         test_skip("two GPUs are needed");
-    had = had || here == RANKS;
-    return here == RANKS;
+    return ranks && gpus == RANKS;
 }
 
 static inline enum err side_open(struct side *s)
 {
     int ranks[RANKS] = {0, 1};
     int64_t bytes = MOST * (int64_t)sizeof(double);
-    TRY(dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1, .index = s->me},
-                 &s->dev));
+    TRY(dev_open(&(struct dev_args){.kind = DEV_CUDA, .ct = DT_F32, .threads = 1,
+                                    .index = gpus > 1 ? s->me : 0}, &s->dev));
     TRY(comm_attach(s->w, s->dev, true));
     TRY(s->dev->ops->alloc(s->dev, bytes, "the buffer", &s->d));
     TRY(mem_new(bytes, 1, "what came", &s->got));

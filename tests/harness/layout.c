@@ -360,14 +360,25 @@ static enum err give_results(struct rank *k, const struct memory *plan)
     return ERR_OK;
 }
 
+/* Do the ranks' GPUs copy? */
+static bool gpus_copy(const struct job *job)
+{
+    enum { MOST = 64 };
+    int gpu[MOST], n = job->l->shares_gpu ? 1 : job->mesh.world;
+    ENSURE(n <= MOST);
+    for (int i = 0; i < n; i++)
+        gpu[i] = i;
+    return job->l->dev == DEV_CUDA && !job->env.no_copies && comm_gpus_reach(gpu, n);
+}
+
 /* As setup/setup.c does. */
 static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
     struct traffic_args t = {
         .of = {a->of.model, a->of.split, a->mesh, a->of.sched, a->of.cut, a->dev->types,
                a->of.samples, a->of.shares, a->tp_rows > 0},
-        .group = k->groups, .share = a->of.share, .rows = a->tp_rows, .chunked = a->tp_chunked,
-        .segments = a->segments};
+        .group = k->groups, .share = a->of.share, .rows = a->tp_rows,
+        .chunked = a->tp_chunked || gpus_copy(k->job), .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
         k->groups[i].scratch = comm_scratch_bytes(comm_kind(a->world), k->groups[i].members,
@@ -423,7 +434,8 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct job *job = arg;
     struct rank k = {.job = job, .world = w};
     struct dev *dev;
-    TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = comm_rank(w),
+    int index = job->l->shares_gpu ? 0 : comm_rank(w);
+    TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = index,
                                   .deterministic = job->l->deterministic,
                                   .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)

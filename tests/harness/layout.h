@@ -33,6 +33,7 @@ struct layout {
     const char *text;         /* a compute-only list, for schedules without a generator */
     int64_t batch, microbatch; /* samples: of the step, of a microbatch */
     enum dev_kind dev;
+    bool shares_gpu;          /* the ranks' device is the first one; else each has its own */
     enum dtype ct;
     bool deterministic;       /* dev_args.deterministic */
     int threads;

@@ -56,6 +56,23 @@ static void tensor_ranks(void)
     CHECK_INT(comm_device_bytes(COMM_THREAD, &p), nccl);
 }
 
+/* Ranks of one GPU have staging for each group, and nothing of NCCL. */
+static void one_gpu(void)
+{
+    struct comm_device_plan p = {.window = 1, .shared = true};
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), 0);
+    p.window = p.also_nccl = 2;
+    int64_t two = comm_device_bytes(COMM_THREAD, &p);
+    p.full = 2;
+    CHECK_INT(comm_device_bytes(COMM_THREAD, &p), 2 * two);
+    p.tiny = 1;
+    p.channels = 4;
+    int64_t all = comm_device_bytes(COMM_THREAD, &p);
+    CHECK(all > 2 * two);
+    p.shared = false;
+    CHECK(comm_device_bytes(COMM_THREAD, &p) > all);
+}
+
 /* Threads' GPUs do, up to eight; the plan of memory agrees. */
 static void who_copies(void)
 {
@@ -83,7 +100,7 @@ static void gpus_that_cannot_be_asked(void)
 static const struct test_case cases[] = {
     {"what_a_gpu_is_asked_for", what_a_gpu_is_asked_for},
     {"channels", channels}, {"tensor_ranks", tensor_ranks},
-    {"who_copies", who_copies},
+    {"one_gpu", one_gpu}, {"who_copies", who_copies},
     {"gpus_that_cannot_be_asked", gpus_that_cannot_be_asked},
 };
 TEST_MAIN(cases)

@@ -3,7 +3,8 @@
  * What a transport takes of memory, known before it is there. Staging in host memory is ours and
  * exact. What NCCL takes of a GPU is its own affair; the figures are from cudaMemGetInfo around
  * each opening (PLAIT_LOG=debug prints them), NCCL 2.28 on two H200, rounded up: buffers of every
- * communicator, by the SMs it may take, and once in a process the kernels.
+ * communicator, by the SMs it may take, and once in a process the kernels. Ranks that share a GPU
+ * have no communicator, and a group's staging is most of what each takes.
  */
 #include "comm/core/core.h"
 
@@ -27,6 +28,9 @@ bool comm_would_copy(enum comm_kind k, int n)
 
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p)
 {
+    if (p->shared)
+        return (p->full + (p->window > 1) + (p->also_nccl > 1)) * (int64_t)COMM_COPIES_BYTES +
+               (p->tiny + p->channels) * (int64_t)P2P;
     bool sums = !p->no_p2p && comm_would_copy(k, p->window);
     bool moves = !p->no_p2p && comm_would_copy(k, p->also_nccl);
     bool p2p = !p->stages_no_p2p && comm_would_copy(k, 2);

@@ -8,6 +8,9 @@
  *     READY   what you read of mine is complete      at the start, to each who will read
  *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two in turn
  *     READ    I have read all that I need of yours   at the end, to each who signalled READY
+ *
+ * Where ranks share a GPU the hosts wait, and all memory can be read: each member then says with
+ * READY where it has its operand, which lies at no agreed offset, and everything is done so.
  */
 #include "comm/gpu/coll.h"
 
@@ -19,23 +22,44 @@
 
 enum flag { FLAG_READY, FLAG_SUMMED, FLAG_SUMMED_ODD, FLAG_READ, FLAG_KINDS };
 /* ALL_REDUCE_LEAST: two rounds of signals take as long as NCCL takes for this much. */
-enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10 };
+enum { PIECE_BYTES = COMM_COPIES_BYTES, UNIT = 64, ALL_REDUCE_LEAST = 256 << 10,
+       TINY_PIECE = 4096 };
 
 _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_SUM_MOST, "all members are added at once");
+
+/* What a member of a shared GPU says to one of the others, before its READY. */
+struct lent {
+    const char *at;
+    enum comm_coll_kind kind;
+    enum dtype dt;
+    int64_t count;
+};
 
 /* What the others know of a member. */
 struct member {
     int64_t gpu, able, bytes;
     char *window;
     uint32_t *flags;
+    struct lent *lent;
+};
+
+/* Of the operation under way: what is said to each member, and where each has what is read. */
+struct operands {
+    struct lent mine[COMM_COPIES_MEMBERS];
+    const char *of[COMM_COPIES_MEMBERS];
+    int64_t want[COMM_COPIES_MEMBERS]; /* elements that each should have */
 };
 
 struct comm_copies {
-    int n, me;
+    int n, me, id;
+    const int *ranks; /* [n], the group's */
+    bool shared;      /* they share a GPU */
+    struct lent *lent; /* owned; [n], by who says it; NULL where not shared */
+    struct operands *now; /* owned */
     struct member member[COMM_COPIES_MEMBERS];
     uint32_t *flags;  /* pinned, owned; [FLAG_KINDS][n], by who signals */
     char *staging;    /* device, owned; n - 1 shards of a piece */
-    int64_t shard;    /* bytes of one there */
+    int64_t piece, shard; /* bytes of one, and of a shard of it there */
     bool also_nccl;   /* NCCL does what copies do not, or not better */
     bool parts_fit;   /* those of the all_to_all that is started, in the window of each member */
     int64_t part[COMM_COPIES_MEMBERS]; /* where in member i's window this one's part begins */
@@ -57,9 +81,8 @@ static enum err exchange(struct comm_group *g, struct member *members)
 static bool reaches(const struct comm_group *g, const struct member *members)
 {
     for (int i = 0; i < g->n; i++)
-        if (i != g->me &&
-            (members[i].gpu == members[g->me].gpu || members[i].bytes != members[g->me].bytes ||
-             !comm_gpu_reads((int)members[g->me].gpu, (int)members[i].gpu)))
+        if (i != g->me && (members[i].bytes != members[g->me].bytes ||
+                           !comm_gpu_reads((int)members[g->me].gpu, (int)members[i].gpu)))
             return false;
     return true;
 }
@@ -75,14 +98,17 @@ static bool is_window(const struct comm_gpu *q, const void *p)
 enum err comm_copies_agree(struct comm_group *g, bool *yes)
 {
     struct member members[COMM_COPIES_MEMBERS] = {{0}};
-    *yes = false;
+    *yes = comm_gpu_of(g->world)->shared && g->n <= COMM_COPIES_MEMBERS;
+    if (comm_gpu_of(g->world)->shared)
+        return ERR_OK;
     /* Only what all members state alike: one without a window takes part, too. */
     if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct member *mine = &members[g->me];
     mine->gpu = comm_gpu_of(g->world)->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_gpu_of(g->world), g->window) && comm_gpu_of(g->world)->signals.wait;
+    mine->able = is_window(comm_gpu_of(g->world), g->window) &&
+                 comm_signals_serve(comm_gpu_of(g->world));
     TRY(exchange(g, members));
     mine->able = mine->able && reaches(g, members);
     TRY(exchange(g, members));
@@ -106,21 +132,30 @@ static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
         {0, 4, DT_F32}, {4, 1, DT_F32}, {0, 8, DT_BF16}, {2, 1, DT_BF16}};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char *p = x->staging + ways[i].at;
-        struct comm_sum_args t = {p, {p, p}, 2, ways[i].count, ways[i].dt};
+        struct comm_sum_args t = {p, {p, p}, 2, false, ways[i].count, ways[i].dt};
         TRY_CUDA(comm_sum_kernel(&t, s));
     }
     TRY_CUDA(cudaStreamSynchronize(s));
     return ERR_OK;
 }
 
-static enum err open_parts(struct comm_copies *x, cudaStream_t s)
+static enum err open_parts(struct comm_copies *x, bool tiny, cudaStream_t s)
 {
-    x->shard = num_ceil_div(num_ceil_div(PIECE_BYTES, x->n), UNIT) * UNIT;
+    x->piece = tiny ? TINY_PIECE : PIECE_BYTES;
+    x->shard = num_ceil_div(num_ceil_div(x->piece, x->n), UNIT) * UNIT;
+    TRY(mem_new(1, sizeof *x->now, "an operation by copies", &x->now));
+    if (x->shared)
+        TRY(mem_new(x->n, sizeof *x->lent, "what members lend", &x->lent));
     TRY(comm_signals_new(FLAG_KINDS * x->n, &x->flags));
-    int64_t staging = (x->n - 1) * x->shard;
+    int64_t staging = comm_copies_bytes(x);
     TRY(comm_window_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
                          "sums by copies", (int)x->member[x->me].gpu));
     return load_kernels(x, s);
+}
+
+int64_t comm_copies_bytes(const struct comm_copies *x)
+{
+    return (x->n - 1) * x->shard;
 }
 
 /* Once addresses were given away peers may write there, whatever happens here. */
@@ -130,13 +165,17 @@ enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copi
     TRY(mem_new(1, sizeof *x, "copies between GPUs", &x));
     x->n = g->n;
     x->me = g->me;
+    x->id = g->id;
+    x->ranks = g->ranks;
+    x->shared = comm_gpu_of(g->world)->shared;
     x->also_nccl = g->also_nccl;
     x->signals = &comm_gpu_of(g->world)->signals;
     x->member[g->me] = (struct member){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
                                        .window = g->window};
-    enum err err = open_parts(x, s);
+    enum err err = open_parts(x, g->tiny, s);
     bool peers = err == ERR_OK;
     x->member[g->me].flags = x->flags;
+    x->member[g->me].lent = x->lent;
     if (err == ERR_OK)
         err = exchange(g, x->member);
     if (err == ERR_OK)
@@ -152,8 +191,11 @@ void comm_copies_close(struct comm_copies *x, bool peers)
     if (!x)
         return;
     (void)cudaFree(x->staging);
-    if (!peers)
+    if (!peers) {
         comm_signals_free(x->flags);
+        mem_free(x->lent);
+    }
+    mem_free(x->now);
     mem_free(x);
 }
 
@@ -166,6 +208,8 @@ void comm_copies_release(const struct comm_copies *x)
 
 static enum err signal_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
+    if (x->shared && kind == FLAG_READY) /* it has read the last: this one waited for READ */
+        x->member[who].lent[x->me] = x->now->mine[who];
     return comm_signal(x->signals, x->member[who].flags + (int)kind * x->n + x->me, s);
 }
 
@@ -177,10 +221,26 @@ static enum err signal_all(const struct comm_copies *x, enum flag kind, cudaStre
     return ERR_OK;
 }
 
+/* Where member `who`, which has signalled READY, has its operand. It must be of the same operation,
+ * as long as what is read. */
+static enum err look_up(const struct comm_copies *x, int who)
+{
+    const struct lent *theirs = &x->lent[who], *mine = &x->now->mine[who];
+    if (theirs->kind != mine->kind || theirs->dt != mine->dt || theirs->count != x->now->want[who])
+        FAIL(ERR_MISMATCH, "comm: group %d: rank %d starts %s of %lld %s elements and reads %lld "
+                           "of rank %d, which starts %s and has %lld %s", x->id, x->ranks[x->me],
+             comm_coll_name(mine->kind), (long long)mine->count, dtype_name(mine->dt),
+             (long long)x->now->want[who], x->ranks[who], comm_coll_name(theirs->kind),
+             (long long)theirs->count, dtype_name(theirs->dt));
+    x->now->of[who] = theirs->at;
+    return ERR_OK;
+}
+
 /* Until member `who` has signalled so; its word is 0 again. */
 static enum err wait_one(const struct comm_copies *x, enum flag kind, int who, cudaStream_t s)
 {
-    return comm_wait(x->signals, x->flags + (int)kind * x->n + who, s);
+    TRY(comm_wait(x->signals, x->flags + (int)kind * x->n + who, s));
+    return x->shared && kind == FLAG_READY ? look_up(x, who) : ERR_OK;
 }
 
 static enum err wait_all(const struct comm_copies *x, enum flag kind, cudaStream_t s)
@@ -190,10 +250,10 @@ static enum err wait_all(const struct comm_copies *x, enum flag kind, cudaStream
     return ERR_OK;
 }
 
-/* A part of an operation: `bytes` from `at` of the window on. */
-struct piece { int64_t at, bytes, unit; };
+/* A part of an operation: `bytes` from `at` of the operand on. */
+struct piece { int64_t at, bytes; };
 
-/* Member i's shard of it: where in the window, how long. */
+/* Member i's shard of it: where in the operand, how long. */
 static int64_t shard_of(const struct comm_copies *x, const struct piece *p, int i, int64_t *bytes)
 {
     int64_t each = num_ceil_div(num_ceil_div(p->bytes, x->n), UNIT) * UNIT;
@@ -202,8 +262,8 @@ static int64_t shard_of(const struct comm_copies *x, const struct piece *p, int 
     return p->at + begin;
 }
 
-/* Summands of all members: `bytes` from `at` of their windows on, at most a shard of staging. */
-struct summands { int64_t at, bytes, unit; enum dtype dt; };
+/* Summands of all members: `bytes` from `at` of their operands on, at most a shard of staging. */
+struct summands { int64_t at, bytes; const struct comm_coll *c; };
 
 /* Where another member's stands when it has come. */
 static char *staged(const struct comm_copies *x, int from)
@@ -214,16 +274,17 @@ static char *staged(const struct comm_copies *x, int from)
 static enum err fetch_summand(const struct comm_copies *x, const struct summands *p, int from,
                               cudaStream_t s)
 {
-    return comm_get(staged(x, from), x->member[from].window + p->at, p->bytes, s);
+    return comm_get(staged(x, from), x->now->of[from] + p->at, p->bytes, s);
 }
 
 /* The sum of those that have come and of one's own, at `out`. */
 static enum err sum_staged(const struct comm_copies *x, const struct summands *p, void *out,
                            cudaStream_t s)
 {
-    struct comm_sum_args t = {.out = out, .n = x->n, .count = p->bytes / p->unit, .dt = p->dt};
+    struct comm_sum_args t = {.out = out, .n = x->n, .max = p->c->red == COMM_MAX,
+                              .count = p->bytes / p->c->unit, .dt = p->c->dt};
     for (int i = 0; i < x->n; i++)
-        t.in[i] = i == x->me ? x->member[i].window + p->at : staged(x, i);
+        t.in[i] = i == x->me ? x->now->of[i] + p->at : staged(x, i);
     TRY_CUDA(comm_sum_kernel(&t, s));
     return ERR_OK;
 }
@@ -238,22 +299,23 @@ static enum err add_up(const struct comm_copies *x, const struct summands *p, vo
 }
 
 /* This member's shard of a piece. */
-static enum err sum_shard(const struct comm_copies *x, const struct piece *p, enum dtype dt,
-                          cudaStream_t s)
+static enum err sum_shard(const struct comm_copies *x, const struct piece *p,
+                          const struct comm_coll *c, cudaStream_t s)
 {
-    struct summands own = {.unit = p->unit, .dt = dt};
+    struct summands own = {.c = c};
     own.at = shard_of(x, p, x->me, &own.bytes);
-    return add_up(x, &own, x->member[x->me].window + own.at, s);
+    return add_up(x, &own, (char *)c->out + own.at, s);
 }
 
-static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, enum flag summed,
-                             cudaStream_t s)
+/* long: a piece of an operation, and which signal says that its shards are there */
+static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, char *out,
+                             enum flag summed, cudaStream_t s)
 {
     for (int k = 1; k < x->n; k++) {
         int from = (x->me + k) % x->n;
         int64_t bytes, at = shard_of(x, p, from, &bytes);
         TRY(wait_one(x, summed, from, s));
-        TRY(comm_get(x->member[x->me].window + at, x->member[from].window + at, bytes, s));
+        TRY(comm_get(out + at, x->now->of[from] + at, bytes, s));
     }
     return ERR_OK;
 }
@@ -272,15 +334,15 @@ static bool in_place(const struct comm_copies *x, const struct comm_coll *c)
 
 static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
-    int64_t at = offset_of(x, c->out), bytes = c->count * c->unit;
+    int64_t bytes = c->count * c->unit;
     enum flag summed = FLAG_SUMMED;
     TRY(signal_all(x, FLAG_READY, s));
     TRY(wait_all(x, FLAG_READY, s));
-    for (int64_t done = 0; done < bytes; done += PIECE_BYTES) {
-        struct piece p = {at + done, num_min(PIECE_BYTES, bytes - done), c->unit};
-        TRY(sum_shard(x, &p, c->dt, s));
+    for (int64_t done = 0; done < bytes; done += x->piece) {
+        struct piece p = {done, num_min(x->piece, bytes - done)};
+        TRY(sum_shard(x, &p, c, s));
         TRY(signal_all(x, summed, s));
-        TRY(fetch_shards(x, &p, summed, s));
+        TRY(fetch_shards(x, &p, c->out, summed, s));
         summed = summed == FLAG_SUMMED ? FLAG_SUMMED_ODD : FLAG_SUMMED;
     }
     TRY(signal_all(x, FLAG_READ, s));
@@ -294,7 +356,7 @@ static enum err sum_here(const struct comm_copies *x, const struct comm_coll *c,
     int64_t bytes = c->count * c->unit;
     TRY(wait_all(x, FLAG_READY, s));
     for (int64_t done = 0; done < bytes; done += x->shard) {
-        struct summands p = {at + done, num_min(x->shard, bytes - done), c->unit, c->dt};
+        struct summands p = {at + done, num_min(x->shard, bytes - done), c};
         TRY(add_up(x, &p, (char *)c->out + done, s));
     }
     return signal_all(x, FLAG_READ, s);
@@ -304,7 +366,7 @@ static enum err reduce_scatter(const struct comm_copies *x, const struct comm_co
                                cudaStream_t s)
 {
     TRY(signal_all(x, FLAG_READY, s));
-    TRY(sum_here(x, c, offset_of(x, c->in) + x->me * c->count * c->unit, s));
+    TRY(sum_here(x, c, x->me * c->count * c->unit, s));
     return wait_all(x, FLAG_READ, s);
 }
 
@@ -312,15 +374,9 @@ static enum err reduce_scatter(const struct comm_copies *x, const struct comm_co
 static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
 {
     if (x->me == c->root)
-        return sum_here(x, c, offset_of(x, c->in), s);
+        return sum_here(x, c, 0, s);
     TRY(signal_one(x, FLAG_READY, c->root, s));
     return wait_one(x, FLAG_READ, c->root, s);
-}
-
-/* The offset of member i's part of a gather in its window. */
-static int64_t part_of(const struct comm_copies *x, const struct comm_coll *c, int i)
-{
-    return in_place(x, c) ? offset_of(x, c->out) + i * c->count * c->unit : offset_of(x, c->in);
 }
 
 /* What member `from` has, to its part of the output here. */
@@ -329,8 +385,7 @@ static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *
 {
     int64_t bytes = c->count * c->unit;
     TRY(wait_one(x, FLAG_READY, from, s));
-    return comm_get((char *)c->out + from * bytes, x->member[from].window + part_of(x, c, from),
-                    bytes, s);
+    return comm_get((char *)c->out + from * bytes, x->now->of[from], bytes, s);
 }
 
 /* This member's own part; and all have read it. */
@@ -349,8 +404,8 @@ static enum err all_to_all(const struct comm_copies *x, const struct comm_coll *
         int from = (x->me + k) % x->n;
         if (from != x->me)
             TRY(wait_one(x, FLAG_READY, from, s));
-        TRY(comm_get((char *)c->out + c->recv.at[from] * c->unit,
-                     x->member[from].window + x->part[from], c->recv.count[from] * c->unit, s));
+        TRY(comm_get((char *)c->out + c->recv.at[from] * c->unit, x->now->of[from],
+                     c->recv.count[from] * c->unit, s));
     }
     TRY(signal_all(x, FLAG_READ, s));
     return wait_all(x, FLAG_READ, s);
@@ -365,14 +420,26 @@ static enum err all_gather(const struct comm_copies *x, const struct comm_coll *
     return end_gather(x, c, s);
 }
 
+/* From the root, which knows of the others when they have read. */
+static enum err broadcast(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
+{
+    if (x->me == c->root) {
+        TRY(signal_all(x, FLAG_READY, s));
+        return wait_all(x, FLAG_READ, s);
+    }
+    TRY(wait_one(x, FLAG_READY, c->root, s));
+    TRY(comm_get(c->out, x->now->of[c->root], c->count * c->unit, s));
+    return signal_one(x, FLAG_READ, c->root, s);
+}
+
 /* ---- in chunks ---- */
 
 static enum err reduce_scatter_chunk(const struct comm_copies *x, const struct comm_coll *c,
                                      cudaStream_t s)
 {
     int to = (x->me + c->chunk) % x->n, from = (x->me - c->chunk + x->n) % x->n;
-    struct summands p = {.bytes = c->count * c->unit, .unit = c->unit, .dt = c->dt};
-    p.at = offset_of(x, c->in) + x->me * p.bytes;
+    struct summands p = {.bytes = c->count * c->unit, .c = c};
+    p.at = x->me * p.bytes;
     if (c->chunk == x->n) {
         TRY(sum_staged(x, &p, c->out, s));
         return wait_all(x, FLAG_READ, s);
@@ -401,6 +468,8 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
     bool adds = c->red == COMM_SUM && (c->dt == DT_F32 || c->dt == DT_BF16);
     if (c->kind == COMM_REDUCE_SCATTER)
         bytes *= x->n;
+    if (x->shared)
+        return c->kind != COMM_REDUCE_SCATTER || c->chunk == 0 || c->count * c->unit <= x->shard;
     if (c->kind == COMM_ALL_TO_ALL)
         return x->parts_fit;
     if (at < 0 || at + bytes > x->member[x->me].bytes)
@@ -468,9 +537,34 @@ enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
+/* The offset of member i's operand in its window. */
+static int64_t place_of(const struct comm_copies *x, const struct comm_coll *c, int i)
+{
+    if (c->kind == COMM_ALL_TO_ALL)
+        return x->part[i];
+    if (c->kind == COMM_ALL_GATHER && in_place(x, c))
+        return offset_of(x, c->out) + i * c->count * c->unit;
+    return offset_of(x, c->in);
+}
+
+/* What is known as the operation begins; of a shared GPU the rest comes with READY. */
+static void place(const struct comm_copies *x, const struct comm_coll *c)
+{
+    bool parts = c->kind == COMM_ALL_TO_ALL;
+    for (int i = 0; i < x->n; i++) {
+        const char *at = (const char *)c->in + (parts ? c->send.at[i] * c->unit : 0);
+        x->now->mine[i] = (struct lent){at, c->kind, c->dt, parts ? c->send.count[i] : c->count};
+        x->now->want[i] = parts ? c->recv.count[i] : c->count;
+        x->now->of[i] = i == x->me  ? at
+                        : x->shared ? NULL
+                                    : x->member[i].window + place_of(x, c, i);
+    }
+}
+
 enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s)
 {
     const struct comm_copies *x = l->copies;
+    place(x, c);
     switch (c->kind) {
     case COMM_ALL_REDUCE: return all_reduce(x, c, s);
     case COMM_REDUCE_SCATTER:
@@ -478,7 +572,7 @@ enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c
     case COMM_REDUCE: return reduce(x, c, s);
     case COMM_ALL_GATHER: return c->chunk ? all_gather_chunk(x, c, s) : all_gather(x, c, s);
     case COMM_ALL_TO_ALL: return all_to_all(x, c, s);
-    case COMM_BROADCAST:
+    case COMM_BROADCAST: return broadcast(x, c, s);
     case COMM_BARRIER: break;
     }
     FAIL(ERR_INTERNAL, "comm: group %d has no copies for %s", l->id, comm_coll_name(c->kind));

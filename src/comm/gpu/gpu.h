@@ -2,8 +2,9 @@
  *
  * What the files about memory of GPUs share: a rank's groups and channels as lanes, each with a
  * stream of its own. From below: gpu/window.c windows and signals, gpu/coll.c and gpu/p2p.c what
- * stands on them, gpu/nccl.c communicators, gpu/ops.c what lanes carry, gpu/watchdog.c how they end
- * when something goes wrong, gpu/life.c their life and the transport's table.
+ * stands on them, gpu/nccl.c communicators, gpu/queue.c lanes whose streams may not wait,
+ * gpu/ops.c what lanes carry, gpu/watchdog.c how they end when something goes wrong, gpu/life.c
+ * their life and the transport's table.
  */
 #ifndef PLAIT_COMM_GPU_H
 #define PLAIT_COMM_GPU_H
@@ -20,7 +21,10 @@ enum { COMM_GPU_TEXT = 512 };
 /* The driver's two calls by which streams write and wait for signal words; NULL both: it has none
  * that serve. */
 typedef CUresult comm_signal_fn(CUstream, CUdeviceptr, cuuint32_t, unsigned);
-struct comm_signals { comm_signal_fn *write, *wait; };
+struct comm_signals {
+    comm_signal_fn *write, *wait;
+    struct comm_gpu *host; /* no stream may wait: its lanes' threads do; NULL: streams wait */
+};
 
 /* An operation as the watchdog reads it. */
 struct comm_gpu_op {
@@ -37,6 +41,7 @@ struct comm_gpu_lane {
     struct ncclComm *comm; /* owned; NULL once aborted, and where copies do the work */
     struct comm_copies *copies; /* owned; NULL: NCCL alone */
     struct comm_p2p *p2p; /* owned; of a channel by copies; NULL: NCCL */
+    struct comm_queue *queue; /* owned; of a shared GPU; NULL: the stream itself is the queue */
     cudaStream_t stream; /* owned; for operations that overlap the device's own work */
     cudaEvent_t done[COMM_UNFINISHED_MAX]; /* owned */
     struct comm_gpu_op op[COMM_UNFINISHED_MAX]; /* guarded by lock */
@@ -53,13 +58,15 @@ struct comm_gpu {
     struct comm_device device; /* first: world.device points here */
     struct comm_group *all;  /* owned; the world, in host memory */
     int gpu;
+    bool shared;             /* by all ranks: peers may read all of its memory, NCCL is not there,
+                                and no stream waits for a peer (gpu/queue.c) */
     cudaStream_t stream;     /* the device's, borrowed */
     cudaEvent_t ready;       /* owned; where the device's stream is at a start */
     cudaMemPool_t pool;      /* owned; of the windows; NULL: none */
     void *window[COMM_WINDOWS]; /* device, owned; what other ranks' GPUs may read */
     int64_t window_bytes[COMM_WINDOWS];
     int windows;
-    struct comm_signals signals; /* looked for as a window is taken */
+    struct comm_signals signals; /* looked for as a window is taken, or at once where shared */
     void *spare;             /* device, owned: a few words for the first operation of a lane */
     struct comm_gpu_lane *lanes; /* owned, the newest first */
     struct comm_gpu_lane *graphs; /* one of them, or NULL: no communicator; its operations are
@@ -126,7 +133,24 @@ void comm_gpu_abort_all(struct comm_gpu *q);
 /* Behind it no stream waits for a peer any more. */
 void comm_gpu_end_release(struct comm_gpu *q);
 
-/* ---- gpu/ops.c: slots of comm_device_ops ---- */
+/* ---- gpu/queue.c ---- */
+
+typedef enum err comm_perform_fn(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                                 cudaStream_t s);
+/* Sets l->queue, whose thread does by `perform`, on the lane's stream, what is put there. */
+enum err comm_queue_open(struct comm_gpu *q, struct comm_gpu_lane *l, comm_perform_fn *perform);
+/* Waits for the thread, which ends once it has no work, or a rank has failed. NULL is fine. */
+void comm_queue_close(struct comm_queue *f);
+/* Behind those before. Waits for nothing. */
+enum err comm_queue_put(struct comm_queue *f, const struct comm_gpu_op *op);
+/* How many are on the stream, all waiting for peers behind them, and their events recorded. */
+int64_t comm_queue_through(const struct comm_queue *f);
+
+/* ---- gpu/ops.c: what is put on a stream; slots of comm_device_ops ---- */
+
+/* Under the lock, or of a queue by its thread. */
+enum err comm_gpu_perform(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                          cudaStream_t s);
 
 enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_gpu_coll_finish(struct comm_group *g);

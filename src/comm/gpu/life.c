@@ -37,6 +37,7 @@ static enum err lane_parts(struct comm_gpu_lane *l, bool stream)
 /* peers: they may still look at what is theirs to see. */
 static void lane_free(struct comm_gpu_lane *l, bool peers)
 {
+    comm_queue_close(l->queue);
     comm_copies_close(l->copies, peers);
     comm_p2p_close(l->p2p, peers);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
@@ -49,7 +50,9 @@ static void lane_free(struct comm_gpu_lane *l, bool peers)
 
 /* A lane known as *as, with a stream of its own or on the device's. What *as owns is the lane's,
  * also behind an error. */
-static enum err lane_new(const struct comm_gpu_lane *as, bool stream, struct comm_gpu_lane **out)
+/* long: who it is of, and what */
+static enum err lane_new(struct comm_gpu *q, const struct comm_gpu_lane *as, bool stream,
+                         struct comm_gpu_lane **out)
 {
     struct comm_gpu_lane *l;
     enum err err = mem_new(1, sizeof *l, "a lane", &l);
@@ -59,6 +62,8 @@ static enum err lane_new(const struct comm_gpu_lane *as, bool stream, struct com
     }
     *l = *as;
     err = lane_parts(l, stream);
+    if (err == ERR_OK && q->shared)
+        err = comm_queue_open(q, l, comm_gpu_perform);
     if (err == ERR_OK)
         *out = l;
     else
@@ -92,7 +97,9 @@ static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l,
 {
     size_t left = 0, all = 0;
     char name[64];
-    if (cudaMemGetInfo(&left, &all) != cudaSuccess)
+    if (q->shared && l && l->copies) /* the GPU's count is of what others take meanwhile, too */
+        q->device.world->device_taken += comm_copies_bytes(l->copies);
+    if (q->shared || cudaMemGetInfo(&left, &all) != cudaSuccess)
         return;
     q->device.world->device_taken += (int64_t)before - (int64_t)left;
     if (!l)
@@ -112,7 +119,7 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
     struct comm_gpu_lane *l;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(lane_new(as, true, &l));
+    TRY(lane_new(q, as, true, &l));
     enum err err = comm_nccl_init(l, a);
     if (err == ERR_OK)
         err = lane_connect(q, l, a->me);
@@ -143,7 +150,7 @@ static enum err copies_open(struct comm_group *g)
     struct comm_gpu_lane *l;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(lane_new(&(struct comm_gpu_lane){.group = true, .id = g->id}, true, &l));
+    TRY(lane_new(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, true, &l));
     enum err err = comm_copies_open(g, l->stream, &l->copies);
     if (err != ERR_OK) {
         lane_free(l, true);
@@ -185,7 +192,10 @@ static enum err group_open(struct comm_group *g)
     struct comm_nccl_args a = {.n = g->n, .me = g->me};
     bool copies;
     TRY(comm_copies_agree(g, &copies));
-    if (copies && !g->also_nccl)
+    if (q->shared && !copies)
+        FAIL(ERR_CONFIG, "comm: group %d has %d ranks that share a GPU; at most %d can", g->id,
+             g->n, COMM_COPIES_MEMBERS);
+    if (copies && (!g->also_nccl || q->shared))
         return copies_open(g);
     if (g->me == 0)
         TRY(comm_nccl_name(&a.id));
@@ -203,7 +213,7 @@ static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
     struct comm_gpu_lane as = {.channel = *c}, *l;
     TRY(comm_p2p_open(w, c, &as.p2p));
     if (as.p2p) { /* by copies, which need no communicator */
-        TRY(lane_new(&as, true, &l));
+        TRY(lane_new(comm_gpu_of(w), &as, true, &l));
         return lane_join(comm_gpu_of(w), l, "opening a channel");
     }
     bool sends = c->from == w->rank;
@@ -275,7 +285,7 @@ static enum err close_device(struct comm_world *w)
 static enum err open_graph_lane(struct comm_gpu *q)
 {
     struct comm_gpu_lane *l;
-    TRY(lane_new(&(struct comm_gpu_lane){.copies = NULL}, false, &l));
+    TRY(lane_new(q, &(struct comm_gpu_lane){.copies = NULL}, false, &l));
     TRY(lane_join(q, l, "launching a CUDA graph"));
     q->graphs = l;
     return ERR_OK;
@@ -304,6 +314,36 @@ static const struct comm_device_ops gpu_ops = {
     .close = close_device,
 };
 
+/* Do all ranks, threads of this process, have one GPU? */
+static enum err agree_shared(struct comm_gpu *q, struct comm_world *w)
+{
+    double *gpu, mine = q->gpu;
+    int same = 0;
+    bool twice = false;
+    if (comm_kind(w) != COMM_THREAD)
+        return ERR_OK;
+    TRY(mem_new(w->size, sizeof *gpu, "the GPUs of ranks", &gpu));
+    enum err err = comm_coll_run(q->all, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = DT_F64,
+                                                             .count = 1, .out = gpu, .in = &mine});
+    for (int i = 0; i < w->size && err == ERR_OK; i++) {
+        same += gpu[i] == mine;
+        for (int j = 0; j < i; j++)
+            twice = twice || gpu[i] == gpu[j];
+    }
+    mem_free(gpu);
+    TRY(err);
+    q->shared = same == w->size;
+    if (twice && !q->shared)
+        FAIL(ERR_CONFIG, "comm: rank %d has GPU %d with %d of %d ranks; give all of them one GPU, "
+                         "or each its own", w->rank, q->gpu, same, w->size);
+    if (q->shared)
+        comm_signals_find(q);
+    if (q->shared && !comm_signals_serve(q))
+        FAIL(ERR_CONFIG, "comm: %d ranks share GPU %d, whose driver writes no signal words for "
+                         "streams; give each rank its own GPU", w->size, q->gpu);
+    return ERR_OK;
+}
+
 static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
 {
     int *ranks;
@@ -320,6 +360,7 @@ static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
     enum err err = comm_group_open(w, &a, &q->all);
     mem_free(ranks);
     TRY(err);
+    TRY(agree_shared(q, w));
     int rc = pthread_create(&q->watchdog, NULL, comm_gpu_watchdog, q);
     if (rc != 0)
         FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));

@@ -33,6 +33,28 @@ static enum err launch_in_group(const struct comm_gpu_lane *l, const struct comm
     return comm_nccl_coll(l, c, s);
 }
 
+enum err comm_gpu_perform(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                          cudaStream_t s)
+{
+    if (!op->is_msg)
+        return launch_in_group(l, &op->coll, s);
+    return l->p2p ? comm_p2p_move(l->p2p, &op->msg, op->from, s) : comm_nccl_msg(l, &op->msg, s);
+}
+
+/* The operation in the queue of a shared GPU's lane, whose thread records its event. */
+static enum err enqueue(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op)
+{
+    enum cudaStreamCaptureStatus how;
+    TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
+    if (how != cudaStreamCaptureStatusNone)
+        FAIL(ERR_INTERNAL, "comm: a step is captured on GPU %d, which ranks share; their threads "
+                           "wait, and none would at a replay", q->gpu);
+    TRY(comm_queue_put(l->queue, op));
+    l->op[l->started % COMM_UNFINISHED_MAX] = *op;
+    l->started++;
+    return ERR_OK;
+}
+
 /* The operation on stream s, and its event behind it. */
 static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
                        const struct comm_gpu_op *op, cudaStream_t s)
@@ -41,9 +63,9 @@ static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
         TRY_CUDA(cudaEventRecord(q->ready, q->stream));
         TRY_CUDA(cudaStreamWaitEvent(s, q->ready, 0));
     }
-    TRY(!op->is_msg ? launch_in_group(l, &op->coll, s)
-        : l->p2p   ? comm_p2p_move(l->p2p, &op->msg, op->from, s)
-                    : comm_nccl_msg(l, &op->msg, s));
+    if (l->queue)
+        return enqueue(q, l, op);
+    TRY(comm_gpu_perform(l, op, s));
     return comm_gpu_record(q, l, op, s);
 }
 
@@ -52,7 +74,8 @@ static enum err start(struct comm_world *w, struct comm_gpu_lane *l,
 {
     struct comm_gpu *q = comm_gpu_of(w);
     bool alive = comm_gpu_lock(q);
-    enum err err = alive ? launch(q, l, op, now ? q->stream : l->stream) : ERR_OK;
+    enum err err =
+        alive ? launch(q, l, op, now && !l->queue ? q->stream : l->stream) : ERR_OK;
     if (alive)
         pthread_mutex_unlock(&q->lock);
     if (alive && err == ERR_OK)
@@ -81,29 +104,46 @@ static enum err host_wait(struct comm_group *g, const struct comm_coll *c)
     return comm_gpu_check(g->world, comm_coll_name(c->kind));
 }
 
-enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
+/* Until the queue's thread is through operation k: the peers have started theirs. */
+static enum err queue_wait(struct comm_world *w, const struct comm_gpu_lane *l, int64_t k)
 {
-    const struct comm_gpu_lane *l = g->lane;
-    bool parts = l->copies && c->kind == COMM_ALL_TO_ALL;
-    if (g->world->ops->failed(g->world))
-        TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
-    if (parts)
-        TRY(comm_copies_parts(g, c));
-    bool hosts = l->copies && !g->world->warm && comm_copies_take(l, c);
-    if (hosts && !parts)
-        TRY(comm_copies_rendezvous(g, c));
-    TRY(start(g->world, g->lane, &(struct comm_gpu_op){.coll = *c}, now));
-    return hosts ? host_wait(g, c) : ERR_OK;
+    const struct timespec nap = {.tv_nsec = 20000};
+    char buf[COMM_PENDING_TEXT];
+    while (comm_queue_through(l->queue) <= k) {
+        if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->aborted))
+            TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
+        nanosleep(&nap, NULL);
+    }
+    return ERR_OK;
 }
 
 /* The device's stream goes on when operation k is over. */
 static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
 {
     char buf[COMM_PENDING_TEXT];
+    if (l->queue)
+        TRY(queue_wait(w, l, k));
     if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->aborted))
         TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
     TRY_CUDA(cudaStreamWaitEvent(comm_gpu_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
     return ERR_OK;
+}
+
+enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
+{
+    struct comm_gpu_lane *l = g->lane;
+    bool parts = l->copies && !l->queue && c->kind == COMM_ALL_TO_ALL;
+    if (g->world->ops->failed(g->world))
+        TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
+    if (parts)
+        TRY(comm_copies_parts(g, c));
+    bool hosts = l->copies && !l->queue && !g->world->warm && comm_copies_take(l, c);
+    if (hosts && !parts)
+        TRY(comm_copies_rendezvous(g, c));
+    TRY(start(g->world, l, &(struct comm_gpu_op){.coll = *c}, now));
+    if (now && l->queue)
+        return follow(g->world, l, l->started - 1);
+    return hosts ? host_wait(g, c) : ERR_OK;
 }
 
 bool comm_gpu_coll_chunks(const struct comm_group *g, const struct comm_coll *c)

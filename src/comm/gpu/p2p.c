@@ -99,11 +99,12 @@ static enum err agree(struct comm_world *w, const struct comm_channel *c, struct
     p->theirs = theirs.word;
     if (p->sends)
         p->mailbox = theirs.mailbox;
-    mine.able = q->windows > 0 && q->signals.wait && mine.gpu != theirs.gpu &&
+    mine.able = (q->windows > 0 || q->shared) && comm_signals_serve(q) &&
                 comm_gpu_reads((int)mine.gpu, (int)theirs.gpu);
     TRY(swap(w, c, &mine, &theirs));
     *yes = mine.able && theirs.able;
-    if (*yes && !p->sends) { /* what a first copy needs is made here, where nobody waits */
+    /* What a first copy needs is made here, where nobody waits. */
+    if (*yes && !p->sends && theirs.window) {
         TRY(comm_get(q->spare, theirs.window, FIRST, q->stream));
         TRY_CUDA(cudaStreamSynchronize(q->stream));
     }
@@ -154,8 +155,11 @@ void comm_p2p_release(const struct comm_p2p *p)
 
 /* ---- the hosts ---- */
 
-static bool in_window(const struct comm_gpu *q, const struct comm_msg *m)
+/* Can the receiver read it? */
+static bool is_open(const struct comm_gpu *q, const struct comm_msg *m)
 {
+    if (q->shared)
+        return true;
     for (int i = 0; i < q->windows; i++) {
         const char *w = q->window[i], *p = m->src;
         if (p >= w && p + m->bytes <= w + q->window_bytes[i])
@@ -206,7 +210,7 @@ enum err comm_p2p_rendezvous(struct comm_world *w, struct comm_p2p *p, const str
     struct source at = {m->src, m->bytes};
     *from = NULL;
     if (p->sends) {
-        if (!in_window(comm_gpu_of(w), m))
+        if (!is_open(comm_gpu_of(w), m))
             FAIL(ERR_INTERNAL, "comm: %s is not in a window, where its receiver could read it",
                  comm_msg_text(m, buf));
         return put(p->mailbox, at);

@@ -98,17 +98,21 @@ void comm_gpu_abort_all(struct comm_gpu *q)
 
 /* ---- the watchdog ---- */
 
+static bool is_over(const struct comm_gpu_lane *l, int64_t k)
+{
+    if (l->queue && k >= comm_queue_through(l->queue))
+        return false;
+    k %= COMM_UNFINISHED_MAX;
+    return l->op[k].captured || cudaEventQuery(l->done[k]) != cudaErrorNotReady;
+}
+
 /* Moves `seen` on to the first operation that is not over. */
 static void look_at_lane(struct comm_gpu_lane *l)
 {
     int64_t before = l->seen;
     l->seen = num_max(l->seen, l->started - COMM_UNFINISHED_MAX);
-    while (l->seen < l->started) {
-        int64_t k = l->seen % COMM_UNFINISHED_MAX;
-        if (!l->op[k].captured && cudaEventQuery(l->done[k]) == cudaErrorNotReady)
-            break;
+    while (l->seen < l->started && is_over(l, l->seen))
         l->seen++;
-    }
     if (l->seen != before || l->seen == l->started)
         l->since = log_now();
 }

@@ -6,6 +6,7 @@
 #include "comm/gpu/window.h"
 
 #include "base/log.h"
+#include <time.h>
 
 /* ---- signals ---- */
 
@@ -70,10 +71,11 @@ static bool serve(const struct comm_signals *f)
     return good;
 }
 
-static struct comm_signals find_signals(void)
+void comm_signals_find(struct comm_gpu *q)
 {
-    struct comm_signals f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32")};
-    return serve(&f) ? f : (struct comm_signals){NULL, NULL};
+    struct comm_signals f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32"),
+                             q->shared ? q : NULL};
+    q->signals = serve(&f) ? f : (struct comm_signals){NULL, NULL, NULL};
 }
 
 static enum err call(comm_signal_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
@@ -91,8 +93,26 @@ enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_
     return call(f->write, s, theirs, 1, 0);
 }
 
+/* A word that has come at a failure (comm_signals_release) comes behind `aborted`. */
+static enum err host_wait(const struct comm_gpu *q, uint32_t *mine)
+{
+    const struct timespec nap = {.tv_nsec = 20000};
+    struct comm_world *w = q->device.world;
+    for (bool come = false; !come;) {
+        come = __atomic_load_n(mine, __ATOMIC_ACQUIRE) != 0;
+        if (atomic_load(&q->aborted) || w->ops->failed(w))
+            FAIL(ERR_PEER, "comm: rank %d waits no more for its peers", w->rank);
+        if (!come)
+            nanosleep(&nap, NULL);
+    }
+    __atomic_store_n(mine, 0, __ATOMIC_RELEASE);
+    return ERR_OK;
+}
+
 enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s)
 {
+    if (f->host)
+        return host_wait(f->host, mine);
     TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
     return call(f->write, s, mine, 0, 0);
 }
@@ -108,8 +128,8 @@ enum err comm_get(void *to, const void *from, int64_t bytes, cudaStream_t s)
 
 bool comm_gpu_reads(int gpu, int other)
 {
-    int ok = 0;
-    bool can = cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok;
+    int ok = gpu == other;
+    bool can = ok || (cudaDeviceCanAccessPeer(&ok, gpu, other) == cudaSuccess && ok);
     (void)cudaGetLastError();
     return can;
 }
@@ -135,8 +155,7 @@ bool comm_windows_reach(const int *gpu, int n)
             return true;
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++)
-            if (i != j && (gpu[i] == gpu[j] || !has_pools(gpu[i]) ||
-                           !comm_gpu_reads(gpu[i], gpu[j])))
+            if (i != j && (!has_pools(gpu[i]) || !comm_gpu_reads(gpu[i], gpu[j])))
                 return false;
     return true;
 }
@@ -203,7 +222,7 @@ enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name,
     TRY(comm_window_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes,
                          name, q->gpu));
     if (!q->signals.wait)
-        q->signals = find_signals();
+        comm_signals_find(q);
     q->window_bytes[q->windows] = bytes;
     q->window[q->windows++] = *out = p;
     TRY_CUDA(cudaMemsetAsync(p, 0, (size_t)bytes, q->stream));

@@ -27,8 +27,17 @@ void comm_signals_free(uint32_t *words);
  * word back and waits for the next, so this is done again and again. */
 void comm_signals_release(uint32_t *words, int n);
 
+/* Sets q->signals, where they serve. */
+void comm_signals_find(struct comm_gpu *q);
+/* Do they? */
+static inline bool comm_signals_serve(const struct comm_gpu *q)
+{
+    return q->signals.write && q->signals.wait;
+}
+
 /* On stream s: a peer's word is set; one's own is waited for, and set back; bytes come out of a
- * window, a peer's or one's own. */
+ * window, a peer's or one's own. Where no stream may wait, comm_wait returns when the peer's word
+ * has come, or ends with ERR_PEER when a rank has failed. */
 enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_t s);
 enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s);
 enum err comm_get(void *to, const void *from, int64_t bytes, cudaStream_t s);
