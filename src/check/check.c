@@ -53,7 +53,9 @@ static void add_machine(const struct options *o, const struct check_facts *f, st
     text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
              text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
              o->train.transport == COMM_MPI ? "mpi" : "thread");
-    if (options_device(o) == DEV_CUDA)
+    if (options_device(o) == DEV_CUDA && o->train.share_gpus)
+        text_add(out, "; needs 1 GPU, which the ranks share");
+    else if (options_device(o) == DEV_CUDA)
         text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
                  f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
     text_add(out, "\n");

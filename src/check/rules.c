@@ -63,9 +63,33 @@ static enum err check_final_decay(const struct options *o)
     return ERR_OK;
 }
 
+static enum err check_shared(const struct options *o)
+{
+    char word[32];
+    if (o->train.device != OPTIONS_CUDA)
+        FAIL(ERR_CONFIG, "train.share_gpus true has no effect with train.device %s, which has no "
+                         "GPU; use train.share_gpus false, or train.device cuda",
+             row_word("train.device", o->train.device, word));
+    if (o->train.transport != COMM_THREAD)
+        FAIL(ERR_CONFIG, "train.share_gpus true with train.transport %s: only threads of one "
+                         "process can share a GPU; use train.share_gpus false, or "
+                         "train.transport thread",
+             row_word("train.transport", o->train.transport, word));
+    if (!comm_would_copy(COMM_THREAD, (int)num_min(options_ranks(o), INT32_MAX)))
+        FAIL(ERR_CONFIG, "train.share_gpus true with the %lld ranks of parallel.tp, pp and dp: at "
+                         "most 8 can share a GPU; use fewer ranks, or train.share_gpus false",
+             (long long)options_ranks(o));
+    if (o->env.no_copies && options_ranks(o) > 1)
+        FAIL(ERR_CONFIG, "train.share_gpus true with PLAIT_COPIES off: ranks that share a GPU can "
+                         "do nothing but copy; use train.share_gpus false, or unset PLAIT_COPIES");
+    return ERR_OK;
+}
+
 static enum err check_machine(const struct options *o)
 {
     char word[32];
+    if (o->train.share_gpus)
+        TRY(check_shared(o));
     if (!dev_built(options_device(o)))
         FAIL(ERR_CONFIG, "train.device %s is not built into this program, as `plait info` says; "
                          "use cpu or ref",

@@ -112,6 +112,10 @@ static const struct conf_row rows[] = {
      "GPU for each rank"},
     {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
      "how ranks communicate: threads of one process, or processes under mpirun or srun"},
+    {"train.share_gpus", CONF_BOOL, AT(train.share_gpus), 0, "false", 0, 0, NULL,
+     "all ranks, up to 8 threads of one process, have the first GPU that it sees (train.device "
+     "cuda): for tests and study of layouts where there is one; without NCCL and recorded steps, "
+     "slower than one rank, and each rank's memory is taken there"},
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
      "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
@@ -359,6 +363,11 @@ int64_t options_tp_rows(const struct options *o, bool no_p2p)
     return o->parallel.tp > 1 && overlap ? o->parallel.tp_rows : 0;
 }
 
+int options_gpu(const struct options *o, int local)
+{
+    return o->train.share_gpus ? 0 : local;
+}
+
 int64_t options_chunks(const struct options *o)
 {
     const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
@@ -387,6 +396,8 @@ const char *options_unrecorded(const struct options *o)
         return "train.trace true looks at each action of a step";
     if (o->train.profile)
         return "train.profile true waits for each call";
+    if (o->train.share_gpus && options_ranks(o) > 1)
+        return "train.share_gpus true has the hosts wait for each other within a step";
     if (o->train.steps < OPTIONS_RECORDED + 1)
         return "train.steps leaves no step behind the one that is recorded";
     if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.pp > 2)
@@ -421,6 +432,8 @@ const char *options_idle(const struct options *o, const char *key)
         return "parallel.dp is 1, and one replica has nobody to share with";
     if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
         return "only runs with train.device cuda may differ";
+    if (strcmp(key, "train.share_gpus") == 0 && options_ranks(o) == 1)
+        return "one rank has nobody to share with";
     if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
         return "one rank waits for nobody";
     if (strncmp(key, "train.save_", 11) == 0 && !o->run.save)

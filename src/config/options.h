@@ -61,6 +61,7 @@ struct options {
         int64_t seed;
         int dtype, device;    /* enum options_dtype, options_device */
         int transport;        /* enum comm_kind */
+        bool share_gpus;      /* all ranks have the first GPU */
         int64_t threads;      /* a rank; 0: cores / ranks, at least 1 */
         int64_t valid_every, valid_batches;
         int64_t log_every;    /* steps between lines of progress that stay; 0: as time passes */
@@ -128,6 +129,8 @@ int64_t options_shares(const struct options *o);
  * not. auto: where they communicate by copies between GPUs, which leave the SMs to the GEMMs.
  * no_p2p: GPUs of tensor ranks were asked and do not reach each other. Local. */
 int64_t options_tp_rows(const struct options *o, bool no_p2p);
+/* The GPU of a machine's rank `local` (comm_local_rank). Local. */
+int options_gpu(const struct options *o, int local);
 /* Samples a step on one data-parallel rank: batch / dp (check_run proves that it is whole). */
 int64_t options_samples(const struct options *o);
 /* Stages of a pipeline rank: as set, or as many as the schedule needs. */

@@ -44,9 +44,12 @@ static struct decision moves(const struct setup *s)
     bool threads = comm_would_copy((enum comm_kind)o->train.transport, 2);
     struct decision d = {.told = on_gpus(s) && s->mesh.world > 1};
     d.value = d.told && threads && !o->env.no_copies && !s->no_p2p;
-    d.words = !d.told ? "nothing between GPUs"
-                      : d.value ? "between GPUs by copies" : "between GPUs by NCCL";
+    d.words = !d.told                ? "nothing between GPUs"
+              : o->train.share_gpus ? "between ranks of one GPU by copies, for which hosts wait"
+              : d.value             ? "between GPUs by copies"
+                                    : "between GPUs by NCCL";
     d.reason = !d.told             ? "there are no two of them"
+               : o->train.share_gpus ? "train.share_gpus is true"
                : !threads          ? "train.transport is mpi"
                : o->env.no_copies  ? "PLAIT_COPIES is off"
                : s->no_p2p         ? "some do not reach each other"

@@ -3,6 +3,7 @@
  * What is planned is what the executor allocates, and what the device takes for itself when it is
  * opened. More is used by what libraries load with their first calls: kernels, and the buffers of a
  * transport. So a plan that just fits may still find too little; the two numbers say by how much.
+ * Of ranks that share a GPU the sum must fit.
  */
 #include "setup/room.h"
 
@@ -13,12 +14,30 @@ static const struct memory *memory_of(const struct setup *s, int rank)
     return &s->memory[coord[AXIS_PP]];
 }
 
+/* Others may have opened theirs of a shared GPU, or not yet: what they take for themselves is left
+ * out. */
+static enum err check_shared(const struct setup *s, int64_t left, int64_t all)
+{
+    char need[32], open[32], whole[32];
+    int64_t total = setup_shared_bytes(s), rest = total;
+    for (int r = 0; r < s->mesh.world; r++)
+        rest -= memory_of(s, r)->bytes[MEMORY_LIBRARY];
+    if (rest > left)
+        FAIL(ERR_MEMORY, "memory: the %d ranks that share a GPU (train.share_gpus true) need %s "
+                         "together, and it has %s free of %s; use fewer ranks, a smaller "
+                         "parallel.microbatch, or train.recompute (every:1, full)", s->mesh.world,
+             text_bytes(total, need), text_bytes(left, open), text_bytes(all, whole));
+    return ERR_OK;
+}
+
 enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
 {
     char need[32], open[32], whole[32];
     struct text kinds = {0};
     const struct memory *m = memory_of(s, rank);
     int64_t total = memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
+    if (all > 0 && s->o->train.share_gpus)
+        return check_shared(s, left, all);
     if (all == 0 || rest <= left)
         return ERR_OK;
     setup_kinds(m, &kinds);

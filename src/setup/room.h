@@ -15,7 +15,7 @@
 enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all);
 
 /* A line for each rank: bytes planned, and used[rank], what is gone of its device's since it was
- * opened, its own included. */
+ * opened, its own included, or of a shared one what it counted. */
 void room_table(const struct setup *s, const double *used, struct text *out);
 
 #endif

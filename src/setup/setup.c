@@ -123,7 +123,8 @@ static enum err plan_rank(struct setup *s, int pp, bool far, bool stages_far)
                                          (g[GROUP_MERGE].members > 1),
                                  .tiny = g[GROUP_SUMS].members > 1,
                                  .channels = groups_channels(&s->sched, pp, NULL),
-                                 .no_p2p = far, .stages_no_p2p = stages_far};
+                                 .no_p2p = far, .stages_no_p2p = stages_far,
+                                 .shared = s->o->train.share_gpus};
     bool copied = s->decided[DECIDED_COPIES].value;
     struct memory_args a = {.library = dev_workspace_bytes(&dev), .scratch = groups_scratch(g),
                             .copiers = copied ? s->mesh.size[AXIS_DP] : 0};
@@ -131,6 +132,14 @@ static enum err plan_rank(struct setup *s, int pp, bool far, bool stages_far)
     if (options_device(s->o) == DEV_CUDA)
         a.transport = comm_device_bytes((enum comm_kind)s->o->train.transport, &p);
     return memory_plan(&a, pp, &s->memory[pp]);
+}
+
+int64_t setup_shared_bytes(const struct setup *s)
+{
+    int64_t sum = 0;
+    for (int pp = 0; pp < s->sched.p; pp++)
+        sum += memory_total(&s->memory[pp]) * (s->mesh.world / s->sched.p);
+    return sum;
 }
 
 /* Do the GPUs of the ranks beside those of pipeline rank pp on this axis reach each other? gpu:
@@ -153,7 +162,7 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 {
     int *gpu, *far, p = s->sched.p;
     if (options_device(s->o) != DEV_CUDA || s->o->train.transport != COMM_THREAD ||
-        s->o->env.no_copies)
+        s->o->env.no_copies || s->o->train.share_gpus)
         return ERR_OK;
     TRY(mem_new(s->mesh.world + p, sizeof *gpu, "the GPUs of ranks", &gpu));
     far = gpu + s->mesh.world; /* by pipeline rank */

@@ -93,6 +93,9 @@ void setup_buffers(const struct setup *s, struct buffers_args *out);
  * caller. */
 void setup_exec_args(const struct setup *s, int pp, struct exec_args *out);
 
+/* What all ranks take together, of the GPU that they share. Pure. */
+int64_t setup_shared_bytes(const struct setup *s);
+
 /* " weights 1.2 GiB, gradients 2.4 GiB": what a memory plan is for. */
 void setup_kinds(const struct memory *m, struct text *out);
 

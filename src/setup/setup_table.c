@@ -94,6 +94,9 @@ static void add_memory(const struct setup *s, const double *allocated, struct te
         setup_kinds(&s->memory[pp], out);
         text_add(out, ")\n");
     }
+    if (s->o->train.share_gpus && s->mesh.world > 1)
+        text_add(out, "  all on one %14lld B  (%s)\n", (long long)setup_shared_bytes(s),
+                 text_bytes(setup_shared_bytes(s), buf));
 }
 
 static void add_decision(const struct setup *s, enum decided which, struct text *out)

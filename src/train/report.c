@@ -212,6 +212,12 @@ void train_record_rank(const struct train_rank *r, const struct err_kept *end)
  * no hang. */
 #define OUTPUT "the output of the run (a report)"
 
+/* By this rank's own count. */
+static int64_t taken(const struct rank *k)
+{
+    return exec_bytes(k->x) + k->dev->workspace_bytes + comm_device_taken(k->world);
+}
+
 enum err train_report_start(struct train_rank *r)
 {
     const struct rank *k = &r->rank;
@@ -220,8 +226,7 @@ enum err train_report_start(struct train_rank *r)
     int n = r->s->mesh.world;
     TRY(mem_new(n + 1, sizeof *all, "the memory of all ranks", &all));
     all[n] = train_asks(r);
-    all[k->me] =
-        (double)(exec_bytes(k->x) + k->dev->workspace_bytes + comm_device_taken(k->world));
+    all[k->me] = (double)taken(k);
     enum err err = comm_all_reduce(k->all, all, n + 1, DT_F64, COMM_SUM);
     r->stop = all[n] > 0;
     if (err == ERR_OK && r->rank.is_logger && r->job->call->on_start) {
@@ -325,8 +330,10 @@ static enum err report_room(struct train_rank *r, struct text *page)
         return ERR_OK;
     TRY(k->dev->ops->mem_info(k->dev, &left, &total));
     TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
+    bool shared = r->s->o->train.share_gpus; /* its count would be that of all ranks */
     used[k->me] =
-        (double)(k->free_bytes + k->dev->workspace_bytes - k->dev->graph_bytes - left);
+        (double)(shared ? taken(k)
+                        : k->free_bytes + k->dev->workspace_bytes - k->dev->graph_bytes - left);
     enum err err = comm_all_reduce(k->all, used, r->s->mesh.world, DT_F64, COMM_SUM);
     if (err == ERR_OK)
         room_table(r->s, used, page);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums to owners and gathers in chunks (comm/core/request.c) between two to eight GPUs of a process,
- * or as many ranks of one, where there are fewer, against the same in host memory. A chunk is
- * written by the device's queue just before it starts, and read just behind its end, and until then
- * all is NaN; GPUs come to each chunk at other times, each round another one last.
+ * Sums to owners and gathers in chunks (comm/core/request.c) between two to eight GPUs of one
+ * process, or as many ranks of one GPU, where there are fewer, against the same in host memory. A
+ * chunk is written by the device's queue just before it starts, and read just behind its end, and
+ * until then all is NaN; GPUs come to each chunk at other times, each round another one last.
  */
 #include "comm/comm.h"
 

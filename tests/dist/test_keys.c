@@ -39,6 +39,7 @@ static double seed(const struct seen *k) { return (double)k->o->train.seed; }
 static double transport(const struct seen *k) { return k->o->train.transport; }
 static double device(const struct seen *k) { return options_device(k->o); }
 static double threads(const struct seen *k) { return options_threads(k->o, 1); }
+static double gpu_of_rank_3(const struct seen *k) { return options_gpu(k->o, 3); }
 static double unrecorded(const struct seen *k) { return options_unrecorded(k->o) != NULL; }
 static double operand_bytes(const struct seen *k) { return (double)dtype_size(k->s->types.ct); }
 static double recomputes(const struct seen *k) { return sched_has(&k->s->sched, SCHED_R); }
@@ -141,6 +142,7 @@ static const struct {
     {"train.dtype", "", {"f32", "bf16"}, operand_bytes, {4, 2}},
     {"train.device", "", {"cpu", "ref"}, device, {DEV_CPU, DEV_REF}},
     {"train.transport", "", {"thread", "mpi"}, transport, {COMM_THREAD, COMM_MPI}},
+    {"train.share_gpus", "train.device=cuda", {"false", "true"}, gpu_of_rank_3, {3, 0}},
     {"train.threads", "", {"1", "3"}, threads, {1, 3}},
     {"train.recompute", "parallel.pp=2", {"none", "full"}, recomputes, {0, 1}},
     {"train.graph", "train.device=cuda", {"off", "auto"}, unrecorded, {1, 0}},

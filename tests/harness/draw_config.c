@@ -54,6 +54,7 @@ static const struct { const char *key, *common, *rare; } keys[] = {
     {"train.dtype", "f32|f32|bf16", "f64"},
     {"train.device", "ref|ref|cpu|null", "cuda|gpu"},
     {"train.transport", "thread|thread|mpi", "nccl"},
+    {"train.share_gpus", "false", "true|2"},
     {"train.threads", "1|2|3|0", "1024|1025|4096"},
     {"train.valid_every", "0|1|2", "4294967295"},
     {"train.valid_batches", "0|1|3", "16777216"},

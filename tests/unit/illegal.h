@@ -106,6 +106,12 @@ static const struct illegal illegal[] = {
     /* device and type */
     {"train.device=ref train.dtype=bf16", 0, 0, ERR_CONFIG, "train.dtype bf16", "ref",
      "computes in f64"},
+    {"train.share_gpus=true", 0, 0, ERR_CONFIG, "train.share_gpus true", "train.device ref",
+     "no GPU"},
+    {"train.share_gpus=true train.device=cuda train.transport=mpi", 0, 0, ERR_CONFIG,
+     "train.share_gpus true", "train.transport mpi", "only threads"},
+    {"train.share_gpus=true train.device=cuda parallel.dp=16 train.batch=16", 0, 0, ERR_CONFIG,
+     "train.share_gpus true", "16 ranks", "at most 8"},
 
     /* the model */
     {"model.vocab=0", 0, 0, ERR_CONFIG, "model.vocab is 0", "data.train is empty", "set vocab"},

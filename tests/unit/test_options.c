@@ -286,6 +286,7 @@ static void idle_keys_wait_for_others(void)
         {"run.resume_insist", "run.resume is empty", {"run.resume=auto", NULL}},
         {"train.deterministic", "train.device cuda", {"train.device=cuda", NULL}},
         {"train.hang_timeout", "one rank", {"parallel.tp=2", NULL}},
+        {"train.share_gpus", "one rank", {"parallel.tp=2", NULL}},
         {"model.rope_theta", "model.kind gpt", {"model.kind=llama", NULL}},
         {"model.widths", "model.kind mlp alone", {"model.kind=mlp", NULL}},
     };

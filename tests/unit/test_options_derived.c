@@ -145,7 +145,7 @@ static void reasons_not_to_record(void)
     static const char *const keys[][2] = {
         {"train.graph=off", "train.graph is off"}, {"train.device=cpu", "only train.device cuda"},
         {"train.trace=true", "train.trace"}, {"train.profile=true", "train.profile"},
-        {"train.steps=2", "train.steps"},
+        {"train.steps=2", "train.steps"}, {"train.share_gpus=true", "train.share_gpus"},
     };
     struct options o;
     CHECK_OK(conf_defaults(&options_table, &o));

@@ -82,6 +82,30 @@ static void to_the_byte(void)
     setup_free(&s);
 }
 
+/* Of a GPU that they share what both need must be left, and its sum stands in the table. */
+static void both_on_one(void)
+{
+    struct options o;
+    struct setup s;
+    struct text table = {0};
+    char want[64];
+    make(&o, &s);
+    CHECK(!strstr((setup_table(&s, NULL, &table), table.s), "all on one"));
+    o.train.share_gpus = true;
+    int64_t both = memory_total(&s.memory[0]) + memory_total(&s.memory[1]);
+    CHECK_INT(setup_shared_bytes(&s), both);
+    for (int r = 0; r < 2; r++) {
+        CHECK_OK(room_check(&s, r, both - 2000, 1 << 30));
+        CHECK_ERR(room_check(&s, r, both - 2001, 1 << 30), ERR_MEMORY, "2 ranks that share a GPU");
+        CHECK_OK(room_check(&s, r, 0, 0));
+    }
+    setup_table(&s, NULL, &table);
+    snprintf(want, sizeof want, "\n  all on one %14lld B  (", (long long)both);
+    CHECK(strstr(table.s, want) != NULL);
+    text_free(&table);
+    setup_free(&s);
+}
+
 static void what_needs_what(void)
 {
     struct options o;
@@ -268,7 +292,8 @@ static const struct test_case cases[] = {{"plan_follows_the_gpus", plan_follows_
                                          {"overlap_follows_the_gpus", overlap_follows_the_gpus},
                                          {"device_as_configured", device_as_configured},
                                          {"threads_are_planned", threads_are_planned},
-    {"to_the_byte", to_the_byte},
+                                         {"to_the_byte", to_the_byte},
+                                         {"both_on_one", both_on_one},
                                          {"what_needs_what", what_needs_what},
                                          {"planned_beside_used", planned_beside_used}};
 TEST_MAIN(cases)
