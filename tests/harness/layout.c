@@ -436,7 +436,7 @@ static enum err rank_body(void *arg, struct comm_world *w)
     struct dev *dev;
     int index = job->l->shares_gpu ? 0 : comm_rank(w);
     TRY(dev_open(&(struct dev_args){.kind = job->l->dev, .ct = job->l->ct, .index = index,
-                                  .deterministic = job->l->deterministic,
+                                  .cache = "choices", .deterministic = job->l->deterministic,
                                   .threads = job->l->threads ? job->l->threads : 1}, &dev));
     if (job->l->opened)
         job->l->opened(dev, comm_rank(w));

@@ -248,8 +248,11 @@ static enum err synchronize(struct comm_gpu *q)
     return comm_gpu_barrier(q->all); /* peers may still write to what is given back below */
 }
 
-static void release(struct comm_gpu *q)
+/* Of a shared GPU all ranks meet again: what a rank's device does as it ends waits for all of the
+ * GPU, and peers still give back. */
+static enum err release(struct comm_gpu *q)
 {
+    enum err err = ERR_OK;
     atomic_store(&q->stop, true);
     if (q->watched)
         pthread_join(q->watchdog, NULL);
@@ -260,14 +263,17 @@ static void release(struct comm_gpu *q)
         comm_nccl_end(l);
         lane_free(l, atomic_load(&q->aborted));
     }
-    comm_group_close(q->all);
     if (!atomic_load(&q->aborted)) /* else peers may be at it still: it ends with the process */
         comm_windows_free(q);
     if (q->ready)
         (void)cudaEventDestroy(q->ready);
     (void)cudaFree(q->spare);
+    if (q->shared && q->watched && !atomic_load(&q->aborted))
+        err = comm_gpu_barrier(q->all);
+    comm_group_close(q->all);
     pthread_mutex_destroy(&q->lock);
     mem_free(q);
+    return err;
 }
 
 static enum err close_device(struct comm_world *w)
@@ -277,8 +283,8 @@ static enum err close_device(struct comm_world *w)
     enum err err = failed ? ERR_OK : synchronize(q);
     if (failed || err != ERR_OK)
         comm_gpu_abort_all(q);
-    release(q);
-    return err;
+    enum err end = release(q);
+    return err == ERR_OK ? end : err;
 }
 
 /* The lane of launched graphs, with the first of them. */
@@ -381,7 +387,7 @@ static enum err open_device(struct comm_world *w, struct dev *d)
     }
     enum err err = open_parts(q, w);
     if (err != ERR_OK) {
-        release(q);
+        (void)release(q);
         return err;
     }
     w->device = &q->device;

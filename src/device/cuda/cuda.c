@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "device/cuda/cuda_local.h"
 #include "device/plain.h"
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <time.h>
@@ -180,9 +181,13 @@ static void cuda_describe(const struct dev *d, char *buf, size_t n)
 
 /* ---- opening ---- */
 
+/* One at a time: cublasLtDestroy waits for all of a GPU, and threads of ranks that share one and do
+ * so at once were seen (CUDA 13.0, H200) to wait for each other in the driver for good. */
 static void cuda_close(struct dev *d)
 {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
     struct cuda *c = cuda_of(d);
+    pthread_mutex_lock(&turn);
     if (c->stream)
         (void)cudaStreamSynchronize(c->stream);
     cuda_lt_close(c);
@@ -197,6 +202,7 @@ static void cuda_close(struct dev *d)
         (void)cudaFree(c->work);
     if (c->stream)
         (void)cudaStreamDestroy(c->stream);
+    pthread_mutex_unlock(&turn);
     mem_free(c);
 }
 
