@@ -99,11 +99,12 @@ static void add_memory(struct html *h, const struct draw_chart *c)
     text_add(h->out, "]");
 }
 
-/* By rank, of each its start, end, kind and stage. */
+/* The kinds' colours; by rank, of each its start, end, kind and stage. */
 static void add_comm(struct html *h, const struct draw_chart *c)
 {
     int64_t i = 0;
-    text_add(h->out, ",\n\"comm\":[");
+    text_add(h->out, ",\n\"lanes\":[\"%s\",\"%s\"],\n\"comm\":[", draw_comm_fill(DRAW_SUM),
+             draw_comm_fill(DRAW_GATHER));
     for (int rank = 0; rank < c->ranks; rank++) {
         text_add(h->out, "%s[", rank ? ",\n" : "");
         for (bool first = true; i < c->comms && c->comm[i].rank == rank; i++, first = false)
@@ -146,8 +147,6 @@ static void add_data(struct html *h)
     text_add(h->out, ",\"end\":%.15g,\"shortest\":%.15g,\"peak\":%.15g,\n", h->all.end,
              h->all.shortest, h->all.peak);
     add_kinds(h);
-    text_add(h->out, ",\n\"lanes\":[\"%s\",\"%s\"]", draw_comm_fill(DRAW_SUM),
-             draw_comm_fill(DRAW_GATHER));
     text_add(h->out, ",\n\"charts\":[");
     for (int i = 0; i < h->p->charts; i++) {
         text_add(h->out, "%s", i ? ",\n" : "");

@@ -169,7 +169,7 @@
         for (let k = 0; k < lane.length; k += 4) {
             if (lane[k + 1] <= view.from || lane[k] >= view.to) continue;
             const x = toX(c, lane[k]), w = toX(c, lane[k + 1]) - x;
-            g.fillStyle = data.lanes[lane[k + 2]];
+            g.fillStyle = c.lanes[lane[k + 2]];
             g.fillRect(x, y, Math.max(w - (w > 3 ? 0.7 : 0), 0.5), c.beside - 1);
         }
     }

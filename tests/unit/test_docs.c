@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <dirent.h>
+#include <unistd.h>
 
 /* A file of the sources as a string; mem_free. */
 static char *read_source(const char *name)
@@ -79,8 +80,65 @@ static void pages_are_listed(void)
     mem_free(list);
 }
 
+/* Is it a path of the sources, `folder/file.c` or the like, that a page names? */
+static bool is_path(const char *at, size_t n)
+{
+    static const char *const ends[] = {".c", ".h", ".cu", ".cuh", ".sh", ".py"};
+    static const char legal[] = "abcdefghijklmnopqrstuvwxyz0123456789_./-";
+    if (n > 200 || strspn(at, legal) != n || !memchr(at, '/', n))
+        return false;
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strncmp(at + n - strlen(ends[i]), ends[i], strlen(ends[i])) == 0)
+            return true;
+    return false;
+}
+
+/* Every path in backticks of a page is there, from the root or from src/. */
+static int paths_of(const char *page)
+{
+    char *text = read_source(page), path[512];
+    int paths = 0;
+    for (const char *at = text; (at = strchr(at, '`')) != NULL; at++) {
+        size_t n = strcspn(at + 1, "`\n");
+        if (!is_path(at + 1, n))
+            continue;
+        paths++;
+        snprintf(path, sizeof path, "%s/%.*s", PLAIT_SOURCE_DIR, (int)n, at + 1);
+        bool is = access(path, R_OK) == 0;
+        snprintf(path, sizeof path, "%s/src/%.*s", PLAIT_SOURCE_DIR, (int)n, at + 1);
+        test_check(is || access(path, R_OK) == 0, __FILE__, __LINE__, "%s names %.*s", page, (int)n,
+                   at + 1);
+    }
+    mem_free(text);
+    return paths;
+}
+
+static void paths_that_pages_name_are_there(void)
+{
+    static const char *const folder[] = {"docs", "docs/design"};
+    int paths = paths_of("ARCHITECTURE.md");
+    CHECK(paths > 50);
+    paths += paths_of("CONTRIBUTING.md") + paths_of("bench/README.md");
+    for (int i = 0; i < 2; i++) {
+        char name[600];
+        snprintf(name, sizeof name, "%s/%s", PLAIT_SOURCE_DIR, folder[i]);
+        DIR *d = opendir(name);
+        CHECK(d != NULL);
+        for (struct dirent *e; d && (e = readdir(d));) {
+            const char *dot = strrchr(e->d_name, '.');
+            snprintf(name, sizeof name, "%s/%s", folder[i], e->d_name);
+            if (dot && strcmp(dot, ".md") == 0)
+                paths += paths_of(name);
+        }
+        if (d)
+            closedir(d);
+    }
+    CHECK(paths > 100);
+}
+
 static const struct test_case cases[] = {
     {"options_of_the_build_have_rows", options_of_the_build_have_rows},
     {"pages_are_listed", pages_are_listed},
+    {"paths_that_pages_name_are_there", paths_that_pages_name_are_there},
 };
 TEST_MAIN(cases)

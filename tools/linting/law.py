@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|below|circle|size)\s+([^:]*):\s*(.*)")
+STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|below|size)\s+([^:]*):\s*(.*)")
 
 
 class Finding:
@@ -66,7 +66,6 @@ class Law:
         self.vendors, self.bans, self.bounds = [], {}, {}
         self.sizes = {}  # place: lines that it may have at most
         self.below = {}  # place: places of which its files know nothing
-        self.circles = {}  # folder: files that may still stand on circles of calls
         self.slots = {}  # number of parameters: names of table slots that have so many
 
     @classmethod
@@ -92,10 +91,10 @@ class Law:
             self.faces[subject[0]] = set(words)
         elif kind == "prefix":
             self.prefixes[subject[0]] = words
-        elif kind in ("size", "circle"):
+        elif kind == "size":
             if not words or not words[0].isdigit() or len(subject) != 1:
-                raise SystemExit("layers:%d: %s wants one place and a number" % (number, kind))
-            (self.sizes if kind == "size" else self.circles)[subject[0]] = int(words[0])
+                raise SystemExit("layers:%d: size wants one place and a number" % number)
+            self.sizes[subject[0]] = int(words[0])
         elif kind == "vendor":
             match = re.fullmatch(r"headers (.*) symbols (.*) in (.*)", rest)
             if not match:

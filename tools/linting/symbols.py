@@ -107,31 +107,22 @@ def reach(start, calls):
     return found
 
 
-def circles(objects):
-    """{folder: [files of one circle]}, the places of files that reach each other by calls."""
+def check_circles(objects, law):
+    """No file reaches itself by calls through others of its folder."""
     home = {symbol: obj.source for obj in objects for symbol in obj.defined}
     calls = {obj.source: {home[symbol] for symbol in obj.undefined if symbol in home and
                           folder_of(home[symbol]) == folder_of(obj.source)} - {obj.source}
              for obj in objects}
     reached = {name: reach(name, calls) for name in calls}
-    found, seen = {}, set()
+    seen = set()
     for name in sorted(calls):
-        if name in reached[name] and name not in seen:
-            circle = [other for other in sorted(reached[name]) if name in reached[other]]
-            seen.update(circle)
-            found.setdefault(folder_of(name), []).append(circle)
-    return found
-
-
-def check_circles(objects, law):
-    for folder, found in sorted(circles(objects).items()):
-        place = "cmd" if folder == "cmd" else "src/" + folder
-        files, most = sum(len(circle) for circle in found), law.circles.get(place, 0)
-        for circle in found if files > most else []:
-            yield Finding("circle", place, 0, "%s call each other in a circle; %d files of the "
-                          "folder stand on one, at most %d may: have what they share below them, "
-                          "and what knows them all above, with a table between"
-                          % (" ".join(circle), files, most))
+        if name not in reached[name] or name in seen:
+            continue
+        circle = [other for other in sorted(reached[name]) if name in reached[other]]
+        seen.update(circle)
+        yield Finding("circle", name, 0, "%s call each other in a circle: have what they share "
+                      "below them, and what knows them all above, with a table between"
+                      % " ".join(circle))
 
 
 def check(objects, law):
