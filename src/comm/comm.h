@@ -6,8 +6,11 @@
  * Numbers in host memory do not depend on the transport: a reduction adds in the order of the
  * members, 0 first, element by element, in the wide type (f64 for f64, f32 for f32 and bf16; bf16
  * is rounded once at the end). Every member receives the same bits.
- *
- * Starting never waits for a peer (but comm_device_recv_start); finishing waits until the peers
+ */
+#ifndef PLAIT_COMM_COMM_H
+#define PLAIT_COMM_COMM_H
+
+/* Starting never waits for a peer (but comm_device_recv_start); finishing waits until the peers
  * have started theirs, and never for a peer's finish (a large message over MPI also needs its peer
  * to look in now and then). What is started on a group or channel finishes in the order of
  * starting; finishing a later operation of a group first is fine, and completes the earlier ones
@@ -21,10 +24,7 @@
  * Members that state different operations or counts get ERR_MISMATCH, naming both: always checked,
  * for members wait for each other anyway. After any of these the world has failed and every further
  * call ends with ERR_PEER. A rank that fails by itself while operations of its are unfinished calls
- * comm_abort before it gives their buffers back: peers may be reading them.
- */
-#ifndef PLAIT_COMM_COMM_H
-#define PLAIT_COMM_COMM_H
+ * comm_abort before it gives their buffers back: peers may be reading them. */
 
 #include "base/err.h"
 #include "base/num.h"

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A shuffle that is computed, not stored.
- *
- * A Feistel network over 2h bits is a permutation of [0, 4^h) whatever its round function is,
- * because each round can be undone (Luby and Rackoff, "How to construct pseudorandom permutations
- * from pseudorandom functions", 1988). With the smallest h >= 3 such that 4^h >= S, walking along
- * the cycle until the value falls below S makes it a permutation of [0, S): the walk from i < S
- * meets a value below S at the latest at i itself, and two walks cannot meet the same one first
- * (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002). Above 16 samples the domain
- * is below 4 S, so fewer than four steps are walked on average.
+ * A shuffle that is computed, not stored. A Feistel network over 2h bits is a permutation of [0,
+ * 4^h) whatever its round function is, because each round can be undone (Luby and Rackoff, "How to
+ * construct pseudorandom permutations from pseudorandom functions", 1988). With the smallest h >=
+ * 3 such that 4^h >= S, walking along the cycle until the value falls below S makes it a
+ * permutation of [0, S): the walk from i < S meets a value below S at the latest at i itself, and
+ * two walks cannot meet the same one first (Black and Rogaway, "Ciphers with arbitrary finite
+ * domains", 2002). Above 16 samples the domain is below 4 S, so fewer than four steps are walked
+ * on average.
  *
  * Eight rounds and h >= 3 because small domains want them: with four rounds, or with h = 2, some
  * orders of five samples come far more often than others (chi-square above 230 where 119 is
  * expected); with both it is what chance gives.
  *
- * Against a stored shuffle: no memory, no random state to save, no index file that ranks could
- * disagree about, and a resumed run starts at any place in the same time.
+ * So there is no memory, random state or index file, and a resumed run starts anywhere at once.
  */
 #include "data/data.h"
 

@@ -10,8 +10,11 @@
  * device and number of threads; splitting rows into two calls gives the same rows (row-wise kernels
  * and gemm need not be bitwise equal across different m). An element of an operand that is not
  * finite leaves some of the result that is not (tests/parity/test_nonfinite.c, with exceptions).
- *
- * Work is queued in order and complete for the host after sync(), or after event_synchronize() of
+ */
+#ifndef PLAIT_DEVICE_DEVICE_H
+#define PLAIT_DEVICE_DEVICE_H
+
+/* Work is queued in order and complete for the host after sync(), or after event_synchronize() of
  * an event that was recorded behind it; cpu and ref work at once. On an async device
  * (dev.async) the host runs ahead: no call but sync, event_synchronize, alloc and free waits for
  * the device. What is asked of it is an operation (op.h), but for memory, and for the stream
@@ -20,10 +23,7 @@
  * Graphs. Such a device may be able to capture a run of calls instead of doing them, and then
  * launch them all at once, as often as is wanted: launching thousands of kernels one by one costs
  * the host more than the GPU where they are small. The pointers and numbers of a captured call are
- * those of its capture; what changes from time to time stands in device memory.
- */
-#ifndef PLAIT_DEVICE_DEVICE_H
-#define PLAIT_DEVICE_DEVICE_H
+ * those of its capture; what changes from time to time stands in device memory. */
 
 #include "base/text.h"
 #include "device/op.h"

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter. One function an instruction; the loop at the bottom is all of control.
+ * The interpreter: one function an instruction, and a loop at the bottom.
  *
- * Slots. A stage has as many as the check proved live at once. F takes one (or RECV_F, which needs
- * the slot's input buffer), the last of B or W gives it back. What else the forward saves lies in a
- * save set, lent to the slot from F on; forward only, until the end of F, and for what an R makes
- * again, until then and from R on. The slot's `out` first holds what SEND_F sends, later the
- * gradient that RECV_B brings: by then the neighbour has received, so the send is over. Gradients
- * for the stage before leave from a ring of buffers, because their slot is free again at once.
- * Forward only, a slot is free again with its send, and slots are taken in turn, so that the next
- * activation is made while the last one leaves. Of all these there are as many as the check
- * counted. Neighbouring stages on one rank pass activation and gradient by pointer.
- *
- * Where data ranks share the updates, DROP gives up what the segment it names has of the store,
- * whatever pieces that is of, and GATHER brings it back, as rule V13 has it; UPDATE is of the
- * pieces that begin there. Who computes with weights that are being gathered waits for these alone.
+ * A stage has as many slots as the check proved live at once. F takes one (or RECV_F, which needs
+ * its input buffer), the last of B or W gives it back; forward only, its send does. What else the
+ * forward saves lies in a save set, lent to the slot while it is needed. The slot's `out` first
+ * holds what SEND_F sends, later the gradient that RECV_B brings; gradients for the stage before
+ * leave from a ring of buffers, because their slot is free at once. Neighbouring stages on one rank
+ * pass both by pointer. DROP and GATHER are of all elements of the segment they name, as rule V13
+ * has it, UPDATE of the pieces that begin there; who computes waits for its own gathers alone.
  */
 #include "exec/exec_local.h"
 

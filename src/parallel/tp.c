@@ -6,39 +6,11 @@
  *     sp off   whole    ---------- cols ----------  all-reduce of partial sums
  *     sp on    rows    all-gather, cols,            reduce-scatter of partial sums
  *
- * The backward is the mirror image: what was gathered is reduce-scattered, what was reduced is
- * gathered; tp_column_grad and tp_row_grad do those two.
- *
- * With t->rows communication overlaps GEMMs (Wang et al. 2023, "Overlap communication with
- * dependent computation via decomposition in large deep learning models"). A GEMM whose sum follows
- * is split by rows, and while one piece is computed, the sum of the piece before is on its way. Of
- * a GEMM that follows a gather the own rows, which need not come, are computed during it.
- *
- *     GEMMs        | piece 0 | piece 1 | piece 2 |            | own rows | the others' rows |
- *     comm                   | sum 0 | | sum 1 | | sum 2 |    | gather |
- *
- * With sp and copies between GPUs (t->chunked) both go by owner, in chunks: every rank sends one
- * and receives one at a time (comm/core/request.c), makes the next one's rows first and its own
- * last, and of a gather it takes rows as they come. No link is idle, and what is left when the last
- * GEMM is made is an addition. On four GPUs that counts: a sum to one owner's rows leaves the
- * others' links idle, so four of them take four times as long as one reduce-scatter.
- *
- *     GEMMs        | rank + 1's rows | rank + 2's | rank + 3's | own |
- *     to           |                 | rank + 1   | rank + 2   | rank + 3   | add
- *
- * Else, with sp, the sum of a piece is a reduce to the owner of its rows, so pieces end where an
- * owner's rows do. Every element is the same chain of additions as in one piece (comm.h), so
- * cutting changes no bit where the device's GEMMs do not depend on how many rows they have.
- *
- * Pieces cost: a small GEMM fills a GPU badly, the more so beside NCCL's kernels (copies between
- * GPUs take no SM), and a sum whose root is one member uses the links of that one, one
- * way. So pieces have at least t->rows rows, a GEMM that makes only one is not cut, and what
- * need not be cut is not: a sum that nobody wants before the weight gradients are made is started
- * in one (tp_column_grad), and the gather for these is in one, too (tp_gather). Without
- * copies rows are not taken from a gather as they come: NCCL's broadcasts one behind another use
- * the links of one member each and take longer than the gather. With them a GEMM takes as many
- * owners' rows at a time as should have come while the rows before were made, since each piece
- * costs; what has many columns takes all the rest at once.
+ * The backward is the mirror image (tp_column_grad, tp_row_grad). With t->rows a GEMM is split by
+ * rows, and while one piece is computed, the one before is summed (Wang et al. 2023, "Overlap
+ * communication with dependent computation via decomposition in large deep learning models"); with
+ * t->chunked the pieces are the owners' rows, in chunks. Every element is the same chain of
+ * additions either way. What is split, and why so: docs/design/tensor-parallel.md.
  */
 #include "parallel/tp.h"
 

@@ -20,10 +20,9 @@
  *     rank 2  .. F2 F0 F3 F1 B0 B2 B1 B3 ..
  *     rank 3  F2 .. F3 F0 B0 F1 B1 B2 .. B3
  *
- * No slot is taken twice. With p even the forwards of one direction and the backwards of the other
- * share their parity on a rank, but they start p slots apart and last p - 2; and so do the other
- * two. With p odd forwards would meet forwards, so p is even. Any m will do: where it is not a
- * multiple of p, slots at the end of a unit stay empty.
+ * No slot is taken twice: with p even forwards of one direction and backwards of the other start p
+ * slots apart and last p - 2. With p odd forwards would meet forwards, so p is even. Any m will do:
+ * where it is not a multiple of p, slots at the end of a unit stay empty.
  */
 #include "sched/sched_build.h"
 

@@ -16,12 +16,9 @@
  *
  *     p 2, m 4, v 2   rank 0  0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3
  *
- * m need not be a multiple of the group. A last group of p or more is simply shorter. With fewer
- * than p, though, its microbatches would be back at a rank that has backwards before them which in
- * turn wait for them: for many shapes (p 5, m 7, v 2) the table's order is a circle. Such a group
- * is laid out as if it had p, and what is not there is left out of the lists, which leaves no
- * circle where there was none. It costs that group's gaps; a group that divides m, or leaves p or
- * more, has none.
+ * m need not be a multiple of the group. With fewer than p in the last group the table's order may
+ * be a cycle (p 5, m 7, v 2), so that group is laid out as if it had p, and what is not there is
+ * left out, which costs that group's gaps.
  */
 #include "sched/sched_build.h"
 

@@ -1,26 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Weight gradients in one order, whatever the schedule. A sum of floating point numbers depends on
- * the order of its terms, and schedules add the gradients of a stage in the order in which they
- * happen to run its backward passes. This pass rewrites a compute-only list so that every stage
- * adds them in the order of the microbatches, as one rank does. It stands before the lowering, so
- * proof, memory plan, simulator and executor all see the list that results.
+ * Weight gradients in one order, whatever the schedule: this pass rewrites a compute-only list so
+ * that every stage adds them in the order of the microbatches, as one rank does.
  *
  *     looped-bfs, 1 rank, 3 microbatches     0F0 0F1 0F2 0B2 0B1 0B0
  *     the same, canonical                    0F0 0F1 0F2 0I2 0I1 0B0 0W1 0W2
  *
- * Only weight gradients move, and only backwards: one that comes too early waits for its turn and
- * follows right behind the one that it waited for. A whole backward that comes too early is split;
- * its input gradient, which another rank waits for, stays where it was. A pair that holds such a
- * backward is written apart, forward first. Nothing else waits for a weight gradient, so no such
- * move can make a circle. What it costs is memory: between I and W an activation and a keep set
- * stay, and the check counts both. A list that is in order already comes back unchanged.
- *
- * The gradient of the head's matrix is made by the forward (src/layer/head.c), so the forwards of
- * the last stage must come in the order of the microbatches by themselves; all generators do that.
- * A tied head on the rank of its embedding adds that gradient to the embedding's, which comes with
- * the weight gradients of the first stage: one sum from two lists, which no delay of weight
- * gradients brings into one order. Both are refused.
+ * Only weight gradients move, and only backwards; nothing else waits for them, so no move makes a
+ * cycle. What it costs in memory the check counts. Forwards of the last stage out of order, and a
+ * tied head on the rank of its embedding, are refused (docs/design/passes.md).
  */
 #include "sched/sched_build.h"
 

@@ -13,9 +13,7 @@
  * activations lie between the two; with fewer buffers, senders wait for receivers that wait for
  * them.
  *
- * A stage stays at most AHEAD microbatches before the one behind it, which bounds the memory where
- * a rank has more stages than its neighbour.
- *
+ * A stage stays at most AHEAD microbatches before the one behind it, which bounds the memory.
  * A later microbatch never goes before an earlier one, so a list of fewer is a list of more with
  * the last ones left out. When that is done after lowering (sched_first), what remains can take the
  * very course that it takes in the whole list, in the same buffers.

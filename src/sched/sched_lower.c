@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * From computing to a program: sends, receives, reductions and the optimizer step are derived from
- * placement and order, so no generator can get them wrong.
- *
- * A SEND follows its producer. A RECV stands right before its user, since a slot for a message that
- * arrived early would cost memory and gain nothing: sends never wait. One thing moves receives
- * forward. A channel (from, to, kind) is a queue, and a receiver may use messages in another order
- * than they are sent in:
- *
- *     rank 0   0F0 SEND a  0F1 SEND b           rank 1   RECV a  RECV b  1F1  1F0
- *
- * So a rank that needs a message first takes all those queued before it. That cannot bring in a
- * deadlock: they were sent before the one it waits for anyway.
- *
- * An R needs no message and makes none. What follows it has its receives before it, so that the
- * messages move while R computes:
- *
- *     0F0 0F1 0R0 0B0 0R1 0B1           0F0 .. 0F1 .. RECV 0R0 0B0 RECV 0R1 0B1
- *
- * What stands in a pair runs as one action, so the receives of both halves come before it and the
- * sends of both after.
- *
- * A REDUCE starts a sum, and one WAIT sees all of them through when nothing is left to compute. A
- * TIED is put behind it: it waits for the other holder, and a rank with several stages may still
- * owe that holder a gradient. So is a MERGE, and with it the REDUCEs. All ranks merge in the order
- * of the stages, whatever order they computed in, so that of the two ranks of a merge none can wait
- * for the other.
+ * placement and order, so no generator can get them wrong. A SEND follows its producer, a RECV
+ * stands right before its user, behind all receives of its channel that were sent before; sums
+ * come when nothing is left to compute, on all ranks in the order of the stages. Why that brings in
+ * no deadlock: docs/design/passes.md.
  */
 #include "sched/sched_build.h"
 

@@ -217,6 +217,14 @@ def check_objects(report, law):
     report.check(where == "src/sched/a.c", "source of an object")
 
 
+def check_heads(report, law):
+    head = SPDX.replace(" */", "\n *").rstrip("\n") + "\n"
+    chart = " *\n *     rank 0   F0 F1\n" * 20
+    for lines, wanted in ((12, []), (13, ["head"])):
+        text = head + " * what it is\n" * lines + chart + " */\n"
+        report.check(rules_of("src/sched/a.c", text, law) == wanted, "a head of %d lines" % lines)
+
+
 def check_circles(report):
     law = law_module.Law.parse("")
 
@@ -253,6 +261,7 @@ def run():
     check_sizes(report)
     check_objects(report, law)
     check_circles(report)
+    check_heads(report, law)
     check_law(report)
     print("%d passed, %d failed, 0 skipped" % (report.passed, report.failed))
     return 1 if report.failed else 0

@@ -6,7 +6,7 @@ import re
 from .law import Finding, folder_of, inside
 from .source import blank
 
-FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING, COLUMNS = 80, 600, 8, 4, 100
+FUNCTION_LINES, FILE_LINES, PARAMETERS, NESTING, COLUMNS, HEAD = 80, 600, 8, 4, 100, 12
 # Words that must not stay behind; joined here so that this file does not hold them.
 LEFTOVERS = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
@@ -36,6 +36,17 @@ def layout(source, law):
             yield Finding("layout", source.name, number, "space at the end of the line")
     if source.text and not source.text.endswith("\n"):
         yield Finding("layout", source.name, len(source.lines), "no newline at the end of the file")
+
+
+def head(source, law):
+    """What, contract and why in a few lines; charts, which are indented, are not counted."""
+    if not source.is_c or not source.text.startswith("/*") or "*/" not in source.text:
+        return
+    lines = source.text[:source.text.index("*/")].split("\n")[1:]
+    prose = sum(bool(line.strip(" *")) and not line.startswith(" *     ") for line in lines)
+    if prose > HEAD:
+        yield Finding("head", source.name, 1, "the comment that opens the file has %d lines, at "
+                      "most %d; derivations go to docs/design" % (prose, HEAD))
 
 
 def comments(source, law):
@@ -80,7 +91,7 @@ def own_face_first(source, law):
     if folder in (None, "cmd") or not source.name.endswith(".c"):
         return
     first = next(((n, header) for n, header, quoted in source.includes() if quoted), None)
-    own = (folder, "plait.h") if folder == "run" else (folder,)
+    own = (folder, "plait.h") if folder == "api" else (folder,)
     if first and first[1].split("/")[0] not in own:
         yield Finding("face", source.name, first[0], "the first include is %s; it must be of %s/"
                       % (first[1], folder))
@@ -166,8 +177,8 @@ def budgets(source, law):
                               % (function.name, value, what, most), reason)
 
 
-RULES = (spdx, leftovers, layout, comments, includes, own_face_first, vendors, banned_calls, form,
-         test_files, budgets)
+RULES = (spdx, leftovers, layout, head, comments, includes, own_face_first, vendors,
+         banned_calls, form, test_files, budgets)
 
 
 def learn_slots(source, law):
