@@ -575,11 +575,12 @@ alike()
     tail -n 3 "$work/$1.log"
 }
 
-# writes HOW LAYOUT: the text of the first run's weights, in f32; its code beside it.
+# writes HOW LAYOUT: the text of the first run's weights, in f32, as bytes, for mpirun gives ranks a
+# terminal, which is spared control characters; its code beside it.
 writes()
 {
     code=0
-    plait_by "$1" "$2" generate "$work/one" --prompt "The " --tokens 60 --top-k 40 \
+    plait_by "$1" "$2" generate "$work/one" --raw --prompt "The " --tokens 60 --top-k 40 \
         train.dtype=f32 >"$work/text-$1-$2" 2>"$work/text-$1-$2.log" || code=$?
     echo "$code" >"$work/text-$1-$2.code"
 }
