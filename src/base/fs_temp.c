@@ -37,11 +37,18 @@ static int note(const char *name)
     return -1;
 }
 
-void fs_temp_drop(struct fs_temp *t)
+/* Unless it is being removed, when its slot is not used again. */
+static void forget(struct fs_temp *t)
 {
     int was = NOTED;
     if (t->noted > 0)
         (void)atomic_compare_exchange_strong(&slot[t->noted - 1].state, &was, FREE);
+    t->noted = 0;
+}
+
+void fs_temp_drop(struct fs_temp *t)
+{
+    forget(t);
     mem_free(t->name);
     *t = (struct fs_temp){.name = NULL};
 }
@@ -58,9 +65,7 @@ enum err fs_temp_make(struct fs_temp *t, const char *path, const char *what,
         *made = make(t->name);
         if (*made >= 0)
             return ERR_OK;
-        if (t->noted > 0)
-            atomic_store(&slot[t->noted - 1].state, FREE);
-        t->noted = 0;
+        forget(t);
         if (errno != EEXIST)
             break;
     }

@@ -292,6 +292,8 @@ static void read_rope(struct config *c, struct model *a)
     double theta = -1.0;
     if ((old && !cJSON_IsObject(old)) || (now && !cJSON_IsObject(now)))
         refuse(c, "has a rope_scaling or rope_parameters that is no object");
+    if (c->err != ERR_OK)
+        return;
     check_rope(c, "rope_scaling", old);
     check_rope(c, "rope_parameters", now);
     take_theta(c, c->root, "", &theta);

@@ -231,19 +231,21 @@ static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, str
     }
 }
 
-/* What a rank sums (=) and gathers (#), below its boxes. */
-static void draw_lane(const struct gantt *g, const struct draw_chart *c, int rank,
+/* What a rank sums (=) and gathers (#), one after the other, below its boxes. *i: the first of the
+ * rank's; behind them when it is drawn. */
+static void draw_lane(const struct gantt *g, const struct draw_chart *c, int rank, int64_t *i,
                       struct text *out)
 {
     double column = g->columns > 0 ? g->all.end / g->columns : 0;
     for (int at = 0; at < g->columns; at++) {
         double middle = (at + 0.5) * column;
-        char mark = ' ';
-        for (int64_t i = 0; i < c->comms; i++)
-            if (c->comm[i].rank == rank && c->comm[i].start <= middle && middle < c->comm[i].end)
-                mark = c->comm[i].kind == DRAW_SUM ? '=' : '#';
-        text_add_char(out, mark, 1);
+        while (*i < c->comms && c->comm[*i].rank == rank && c->comm[*i].end <= middle)
+            (*i)++;
+        bool is = *i < c->comms && c->comm[*i].rank == rank && c->comm[*i].start <= middle;
+        text_add_char(out, !is ? ' ' : c->comm[*i].kind == DRAW_SUM ? '=' : '#', 1);
     }
+    while (*i < c->comms && c->comm[*i].rank == rank)
+        (*i)++;
 }
 
 static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
@@ -275,6 +277,7 @@ static void draw_charts(struct gantt *g, const struct draw_page *p, struct text 
 {
     for (int i = 0; i < p->charts; i++) {
         const char *facts = p->chart[i].facts;
+        int64_t comm = 0;
         if (p->charts > 1)
             text_add(out, "%s%s%s\n", p->chart[i].title, facts ? ": " : "", facts ? facts : "");
         for (int rank = 0; rank < p->chart[i].ranks; rank++) {
@@ -284,7 +287,7 @@ static void draw_charts(struct gantt *g, const struct draw_page *p, struct text 
             if (p->chart[i].comms == 0)
                 continue;
             text_add(out, "%*s |", 5 + g->digits, "");
-            draw_lane(g, &p->chart[i], rank, out);
+            draw_lane(g, &p->chart[i], rank, &comm, out);
             text_add(out, "|\n");
         }
         if (p->charts > 1)

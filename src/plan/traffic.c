@@ -229,7 +229,7 @@ static void update(struct walk *w, int64_t elements)
     moved(w, elements * (7 * at + (w->a->of.types.at != w->a->of.types.ct) * ct));
 }
 
-/* What an instruction does for piece k of a stage: as the executor has it (exec/exec_step.c). */
+/* What an instruction does for piece k of a stage: as the executor has it (exec/exec.c). */
 static void add_piece(struct walk *w, struct sched_instr in, struct store *o, int k)
 {
     int64_t n = o->edge[k + 1] - o->edge[k];

@@ -375,8 +375,7 @@ static void test_config_rope(void)
         read_text(LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}", &a));
     CHECK_NEAR(a.rope_theta, 7.0, 0.0);
     CHECK_OK(read_text(LLAMA ",\"rope_scaling\":{\"type\":\"default\"},\"rope_theta\":7.0,"
-                             "\"rope_parameters\":{\"rope_theta\":7}}",
-                       &a));
+                             "\"rope_parameters\":{\"rope_theta\":7}}", &a));
     CHECK_NEAR(a.rope_theta, 7.0, 0.0);
     CHECK_ERR(read_text(LLAMA ",\"rope_theta\":8,\"rope_parameters\":{\"rope_theta\":7}}", &a),
               ERR_CHECKPOINT, "rope_theta 8 and, in rope_parameters, 7");
@@ -388,7 +387,8 @@ static void test_config_rope(void)
               "yarn");
     CHECK_ERR(read_text(LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", &a),
               ERR_CHECKPOINT, "partial_rotary_factor");
-    CHECK_ERR(read_text(LLAMA ",\"rope_scaling\":[]}", &a), ERR_CHECKPOINT, "no object");
+    CHECK_ERR(read_text(LLAMA ",\"rope_scaling\":[1]}", &a), ERR_CHECKPOINT, "no object");
+    CHECK_ERR(read_text(LLAMA ",\"rope_parameters\":[{}]}", &a), ERR_CHECKPOINT, "no object");
 }
 
 static void test_config_refusals(void)

@@ -30,9 +30,8 @@ _Static_assert((int)COMM_COPIES_MEMBERS <= (int)COMM_SUM_MOST, "all members are 
 /* What a member of a shared GPU says to one of the others, before its READY. */
 struct lent {
     const char *at;
-    enum comm_coll_kind kind;
-    enum dtype dt;
-    int64_t count;
+    int64_t count;       /* elements there */
+    struct comm_coll as; /* the operation as this member states it; its pointers are not read */
 };
 
 /* What the others know of a member. */
@@ -226,12 +225,17 @@ static enum err signal_all(const struct comm_copies *x, enum flag kind, cudaStre
 static enum err look_up(const struct comm_copies *x, int who)
 {
     const struct lent *theirs = &x->lent[who], *mine = &x->now->mine[who];
-    if (theirs->kind != mine->kind || theirs->dt != mine->dt || theirs->count != x->now->want[who])
+    const struct comm_coll *a = &mine->as, *b = &theirs->as;
+    char ours[96], other[96];
+    if (a->kind != b->kind || a->dt != b->dt || theirs->count != x->now->want[who])
         FAIL(ERR_MISMATCH, "comm: group %d: rank %d starts %s of %lld %s elements and reads %lld "
                            "of rank %d, which starts %s and has %lld %s", x->id, x->ranks[x->me],
-             comm_coll_name(mine->kind), (long long)mine->count, dtype_name(mine->dt),
-             (long long)x->now->want[who], x->ranks[who], comm_coll_name(theirs->kind),
-             (long long)theirs->count, dtype_name(theirs->dt));
+             comm_coll_name(a->kind), (long long)mine->count, dtype_name(a->dt),
+             (long long)x->now->want[who], x->ranks[who], comm_coll_name(b->kind),
+             (long long)theirs->count, dtype_name(b->dt));
+    if (!comm_coll_same(a, b))
+        FAIL(ERR_MISMATCH, "comm: group %d: rank %d starts %s, and rank %d starts %s", x->id,
+             x->ranks[x->me], comm_coll_text(a, ours), x->ranks[who], comm_coll_text(b, other));
     x->now->of[who] = theirs->at;
     return ERR_OK;
 }
@@ -553,7 +557,7 @@ static void place(const struct comm_copies *x, const struct comm_coll *c)
     bool parts = c->kind == COMM_ALL_TO_ALL;
     for (int i = 0; i < x->n; i++) {
         const char *at = (const char *)c->in + (parts ? c->send.at[i] * c->unit : 0);
-        x->now->mine[i] = (struct lent){at, c->kind, c->dt, parts ? c->send.count[i] : c->count};
+        x->now->mine[i] = (struct lent){at, parts ? c->send.count[i] : c->count, *c};
         x->now->want[i] = parts ? c->recv.count[i] : c->count;
         x->now->of[i] = i == x->me  ? at
                         : x->shared ? NULL

@@ -62,7 +62,7 @@ static enum err lane_new(struct comm_gpu *q, const struct comm_gpu_lane *as, boo
     }
     *l = *as;
     err = lane_parts(l, stream);
-    if (err == ERR_OK && q->shared)
+    if (err == ERR_OK && q->shared && stream) /* launches of graphs have no operations */
         err = comm_queue_open(q, l, comm_gpu_perform);
     if (err == ERR_OK)
         *out = l;

@@ -77,7 +77,12 @@ static void *work(void *arg)
     struct comm_queue *f = arg;
     struct item *t;
     log_set_rank(f->q->device.world->rank);
-    enum err err = cudaSetDevice(f->q->gpu) == cudaSuccess ? ERR_OK : ERR_INTERNAL;
+    enum err err = ERR_OK;
+    if (cudaSetDevice(f->q->gpu) != cudaSuccess) {
+        err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "comm: a lane's thread cannot use GPU %d",
+                      f->q->gpu);
+        report(f->q, err);
+    }
     while ((t = next_item(f))) {
         if (err == ERR_OK && !over(f->q)) {
             err = perform(f, &t->op);
