@@ -24,70 +24,70 @@
 
 /* Name of a role; within its block when the part is attn or mlp, else whole. */
 struct hf_name {
-    enum model_part part;
-    enum model_role role;
+    enum layer_kind part;
+    enum param_id role;
     const char *name;
 };
 
 static const struct hf_name gpt_names[] = {
-    {PART_EMBED, ROLE_TOKENS, "transformer.wte.weight"},
-    {PART_EMBED, ROLE_POSITIONS, "transformer.wpe.weight"},
-    {PART_ATTN, ROLE_NORM_W, "ln_1.weight"},
-    {PART_ATTN, ROLE_NORM_B, "ln_1.bias"},
-    {PART_ATTN, ROLE_Q_W, "attn.c_attn.weight"},
-    {PART_ATTN, ROLE_K_W, "attn.c_attn.weight"},
-    {PART_ATTN, ROLE_V_W, "attn.c_attn.weight"},
-    {PART_ATTN, ROLE_Q_B, "attn.c_attn.bias"},
-    {PART_ATTN, ROLE_K_B, "attn.c_attn.bias"},
-    {PART_ATTN, ROLE_V_B, "attn.c_attn.bias"},
-    {PART_ATTN, ROLE_O_W, "attn.c_proj.weight"},
-    {PART_ATTN, ROLE_O_B, "attn.c_proj.bias"},
-    {PART_MLP, ROLE_NORM_W, "ln_2.weight"},
-    {PART_MLP, ROLE_NORM_B, "ln_2.bias"},
-    {PART_MLP, ROLE_UP_W, "mlp.c_fc.weight"},
-    {PART_MLP, ROLE_UP_B, "mlp.c_fc.bias"},
-    {PART_MLP, ROLE_DOWN_W, "mlp.c_proj.weight"},
-    {PART_MLP, ROLE_DOWN_B, "mlp.c_proj.bias"},
-    {PART_HEAD, ROLE_NORM_W, "transformer.ln_f.weight"},
-    {PART_HEAD, ROLE_NORM_B, "transformer.ln_f.bias"},
-    {PART_HEAD, ROLE_HEAD_W, "lm_head.weight"},
+    {LAYER_EMBED, PARAM_TOKENS, "transformer.wte.weight"},
+    {LAYER_EMBED, PARAM_POSITIONS, "transformer.wpe.weight"},
+    {LAYER_ATTN, PARAM_NORM_W, "ln_1.weight"},
+    {LAYER_ATTN, PARAM_NORM_B, "ln_1.bias"},
+    {LAYER_ATTN, PARAM_Q_W, "attn.c_attn.weight"},
+    {LAYER_ATTN, PARAM_K_W, "attn.c_attn.weight"},
+    {LAYER_ATTN, PARAM_V_W, "attn.c_attn.weight"},
+    {LAYER_ATTN, PARAM_Q_B, "attn.c_attn.bias"},
+    {LAYER_ATTN, PARAM_K_B, "attn.c_attn.bias"},
+    {LAYER_ATTN, PARAM_V_B, "attn.c_attn.bias"},
+    {LAYER_ATTN, PARAM_O_W, "attn.c_proj.weight"},
+    {LAYER_ATTN, PARAM_O_B, "attn.c_proj.bias"},
+    {LAYER_MLP, PARAM_NORM_W, "ln_2.weight"},
+    {LAYER_MLP, PARAM_NORM_B, "ln_2.bias"},
+    {LAYER_MLP, PARAM_UP_W, "mlp.c_fc.weight"},
+    {LAYER_MLP, PARAM_UP_B, "mlp.c_fc.bias"},
+    {LAYER_MLP, PARAM_DOWN_W, "mlp.c_proj.weight"},
+    {LAYER_MLP, PARAM_DOWN_B, "mlp.c_proj.bias"},
+    {LAYER_HEAD, PARAM_NORM_W, "transformer.ln_f.weight"},
+    {LAYER_HEAD, PARAM_NORM_B, "transformer.ln_f.bias"},
+    {LAYER_HEAD, PARAM_HEAD_W, "lm_head.weight"},
 };
 
 static const struct hf_name llama_names[] = {
-    {PART_EMBED, ROLE_TOKENS, "model.embed_tokens.weight"},
-    {PART_ATTN, ROLE_NORM_W, "input_layernorm.weight"},
-    {PART_ATTN, ROLE_Q_W, "self_attn.q_proj.weight"},
-    {PART_ATTN, ROLE_K_W, "self_attn.k_proj.weight"},
-    {PART_ATTN, ROLE_V_W, "self_attn.v_proj.weight"},
-    {PART_ATTN, ROLE_O_W, "self_attn.o_proj.weight"},
-    {PART_MLP, ROLE_NORM_W, "post_attention_layernorm.weight"},
-    {PART_MLP, ROLE_GATE_W, "mlp.gate_proj.weight"},
-    {PART_MLP, ROLE_UP_W, "mlp.up_proj.weight"},
-    {PART_MLP, ROLE_DOWN_W, "mlp.down_proj.weight"},
-    {PART_HEAD, ROLE_NORM_W, "model.norm.weight"},
-    {PART_HEAD, ROLE_HEAD_W, "lm_head.weight"},
+    {LAYER_EMBED, PARAM_TOKENS, "model.embed_tokens.weight"},
+    {LAYER_ATTN, PARAM_NORM_W, "input_layernorm.weight"},
+    {LAYER_ATTN, PARAM_Q_W, "self_attn.q_proj.weight"},
+    {LAYER_ATTN, PARAM_K_W, "self_attn.k_proj.weight"},
+    {LAYER_ATTN, PARAM_V_W, "self_attn.v_proj.weight"},
+    {LAYER_ATTN, PARAM_O_W, "self_attn.o_proj.weight"},
+    {LAYER_MLP, PARAM_NORM_W, "post_attention_layernorm.weight"},
+    {LAYER_MLP, PARAM_GATE_W, "mlp.gate_proj.weight"},
+    {LAYER_MLP, PARAM_UP_W, "mlp.up_proj.weight"},
+    {LAYER_MLP, PARAM_DOWN_W, "mlp.down_proj.weight"},
+    {LAYER_HEAD, PARAM_NORM_W, "model.norm.weight"},
+    {LAYER_HEAD, PARAM_HEAD_W, "lm_head.weight"},
 };
 
-static bool is_vector(enum model_role role)
+static bool is_vector(enum param_id role)
 {
-    static const bool vector[ROLE_COUNT] = {
-        [ROLE_NORM_W] = true, [ROLE_NORM_B] = true, [ROLE_Q_B] = true,  [ROLE_K_B] = true,
-        [ROLE_V_B] = true,    [ROLE_O_B] = true,    [ROLE_UP_B] = true, [ROLE_DOWN_B] = true,
-        [ROLE_HEAD_B] = true, [ROLE_LINEAR_B] = true};
+    static const bool vector[PARAM_COUNT] = {
+        [PARAM_NORM_W] = true, [PARAM_NORM_B] = true, [PARAM_Q_B] = true,  [PARAM_K_B] = true,
+        [PARAM_V_B] = true,    [PARAM_O_B] = true,    [PARAM_UP_B] = true, [PARAM_DOWN_B] = true,
+        [PARAM_HEAD_B] = true, [PARAM_LINEAR_B] = true};
     return vector[role];
 }
 
 void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out)
 {
-    enum model_part part = p->tied_copy ? PART_EMBED : p->part;
-    enum model_role role = p->tied_copy ? ROLE_TOKENS : p->role;
+    enum layer_kind part = p->tied_copy ? LAYER_EMBED : p->part;
+    enum param_id role = p->tied_copy ? PARAM_TOKENS : p->role;
     struct hf_place h = {.nd = is_vector(role) ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
     if (a->kind == MODEL_MLP) { /* of which transformers knows none: PyTorch's names */
         snprintf(h.tensor, sizeof h.tensor, "%s", p->name);
         *out = h;
         return;
     }
-    bool gpt = a->kind == MODEL_GPT, block = part == PART_ATTN || part == PART_MLP;
+    bool gpt = a->kind == MODEL_GPT, block = part == LAYER_ATTN || part == LAYER_MLP;
     const struct hf_name *t = gpt ? gpt_names : llama_names;
     const struct hf_name *end = t + (gpt ? sizeof gpt_names / sizeof *gpt_names
                                          : sizeof llama_names / sizeof *llama_names);
@@ -99,10 +99,10 @@ void hf_place(const struct model *a, const struct model_param *p, struct hf_plac
                  gpt ? "transformer.h" : "model.layers", p->block, t->name);
     else
         snprintf(h.tensor, sizeof h.tensor, "%s", t->name);
-    if (gpt && role >= ROLE_Q_W && role <= ROLE_V_B) { /* one tensor of q, k and v */
+    if (gpt && role >= PARAM_Q_W && role <= PARAM_V_B) { /* one tensor of q, k and v */
         int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
-        h.out0 = role == ROLE_V_W || role == ROLE_V_B ? q + kv : 0;
-        if (role == ROLE_K_W || role == ROLE_K_B)
+        h.out0 = role == PARAM_V_W || role == PARAM_V_B ? q + kv : 0;
+        if (role == PARAM_K_W || role == PARAM_K_B)
             h.out0 = q;
         h.shape[0] = q + 2 * kv;
     }

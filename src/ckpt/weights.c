@@ -139,7 +139,7 @@ static bool is_read(const struct weights *w, const struct known *k, const char *
 static enum err check_tied(const struct weights *w, const struct model *a, struct hf_tensor head)
 {
     struct hf_place at;
-    hf_place(a, &(struct model_param){.part = PART_EMBED, .role = ROLE_TOKENS, .block = -1}, &at);
+    hf_place(a, &(struct model_param){.part = LAYER_EMBED, .role = PARAM_TOKENS, .block = -1}, &at);
     struct hf_tensor tokens = find(w, at.tensor);
     if (!tokens.entry)
         return ERR_OK;

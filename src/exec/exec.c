@@ -23,7 +23,7 @@ static struct comm_device_msg message(const struct exec *x, struct sched_instr i
 {
     bool next = in.op == SCHED_SEND_F, before = in.op == SCHED_SEND_B;
     int reads = in.stage + (next || in.op == SCHED_RECV_B); /* the stage whose input it is of */
-    int into = sched_holding(x->sched, in.stage + next - before, in.mb);
+    int into = sched_stage_replica(x->sched, in.stage + next - before, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
     struct model_rank r = {x->a.of.model, x->a.of.split, mb.samples, &x->a.dev->types};
     int64_t bytes = model_boundary_bytes(&r, x->a.of.cut[reads].first);
@@ -205,18 +205,18 @@ static enum err run_merge(struct exec *x, struct sched_instr in)
     struct exec_stage *e = exec_stage_held(x, in.stage);
     const struct param_store *s = &e->stage.params;
     TRY(param_grads_settle(s));
-    return comm_all_reduce(x->group[GROUP_MERGE], s->grad, s->elements, x->a.dev->at, COMM_SUM);
+    return comm_all_reduce(x->group[GROUP_REPLICA], s->grad, s->elements, x->a.dev->at, COMM_SUM);
 }
 
 static enum err run_tied(struct exec *x, struct sched_instr in)
 {
     struct stage *s = &exec_stage_held(x, in.stage)->stage;
     const struct stage_part *part = &s->part[model_stage_embed(&s->span) ? 0 : s->parts - 1];
-    const struct param *p = part->role[model_stage_embed(&s->span) ? ROLE_TOKENS : ROLE_HEAD_W];
+    const struct param *p = part->role[model_stage_embed(&s->span) ? PARAM_TOKENS : PARAM_HEAD_W];
     TRY(param_grad_settle(p));
     /* The other end's owners have other ranges of it, so both add all of it. */
     TRY(dp_gather(&exec_stage_held(x, in.stage)->dp, p->offset, p->offset + p->count));
-    return comm_all_reduce(x->group[GROUP_TIED], param_grad(p), p->count, x->a.dev->at, COMM_SUM);
+    return comm_all_reduce(x->group[GROUP_EMBED], param_grad(p), p->count, x->a.dev->at, COMM_SUM);
 }
 
 /* A list whose steps nobody names is run without its step. */
@@ -333,8 +333,8 @@ static exec_fn *const exec_table[SCHED_OP_COUNT] = {
     [SCHED_F] = run_f, [SCHED_B] = run_backward, [SCHED_I] = run_backward,
     [SCHED_W] = run_backward, [SCHED_R] = run_r,
     [SCHED_SEND_F] = run_send_f, [SCHED_RECV_F] = run_recv_f, [SCHED_SEND_B] = run_send_b,
-    [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_TIED] = run_tied,
-    [SCHED_STEP] = run_step, [SCHED_OV] = run_ov, [SCHED_MERGE] = run_merge,
+    [SCHED_RECV_B] = run_recv_b, [SCHED_REDUCE] = run_reduce, [SCHED_EMBED_REDUCE] = run_tied,
+    [SCHED_STEP] = run_step, [SCHED_OVERLAP_F_B] = run_ov, [SCHED_REPLICA_REDUCE] = run_merge,
     [SCHED_WAIT] = run_wait, [SCHED_NORM] = run_norm, [SCHED_UPDATE] = run_update,
     [SCHED_GATHER] = run_gather, [SCHED_DROP] = run_drop,
 };

@@ -27,12 +27,12 @@ struct exec_keep {
     bool used;
 };
 
-/* A stage with its slots: a holding of the schedule. */
+/* A stage with its slots: a stage replica of the schedule. */
 struct exec_stage {
     struct stage stage;
     struct param_memory memory; /* of its parameters */
     int id;                  /* 0 .. stages - 1 */
-    int holding;             /* 0 .. replicas * stages - 1 */
+    int stage_replica;             /* 0 .. replicas * stages - 1 */
     void **pointer;          /* owned; of all slots and sets, which point into it */
     struct exec_slot *slot;  /* owned; [slots] */
     int slots, slot_next;    /* where the search for a free one begins */

@@ -158,9 +158,9 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     const struct sched_report *r = x->a.of.report;
     int m = x->a.of.sched->m, parts = model_stage_parts(&x->a.of.cut[e->id]);
     void **left;
-    e->slots = r->stage_peak[e->holding];
-    e->save_sets = r->save_peak[e->holding];
-    e->keeps = x->a.of.splits ? r->grad_peak[e->holding] : 1;
+    e->slots = r->stage_peak[e->stage_replica];
+    e->save_sets = r->save_peak[e->stage_replica];
+    e->keeps = x->a.of.splits ? r->grad_peak[e->stage_replica] : 1;
     TRY(mem_new(e->slots, sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(e->save_sets, sizeof *e->saves, "save sets", &e->saves));
     TRY(mem_new(e->keeps, sizeof *e->keep, "keep sets", &e->keep));
@@ -183,24 +183,25 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     return ERR_OK;
 }
 
-static enum err open_holdings(struct exec *x)
+static enum err open_stage_replicas(struct exec *x)
 {
     const struct sched *s = x->a.of.sched;
-    int pp = x->coord[AXIS_PP], holdings = s->replicas * s->stages, ring = x->a.of.report->ring;
-    TRY(mem_new(sched_held_count(s, pp), sizeof *x->stage, "the stages", &x->stage));
-    TRY(mem_new(holdings, sizeof *x->here, "the stages", &x->here));
+    int pp = x->coord[AXIS_PP], stage_replicas = s->replicas * s->stages;
+    int ring = x->a.of.report->ring;
+    TRY(mem_new(sched_stage_replicas_on(s, pp), sizeof *x->stage, "the stages", &x->stage));
+    TRY(mem_new(stage_replicas, sizeof *x->here, "the stages", &x->here));
     TRY(mem_new(ring, sizeof *x->ring, "the ring of gradients", &x->ring));
     TRY(mem_new(ring, sizeof *x->ring_sent, "the ring of gradients", &x->ring_sent));
-    for (int h = 0; h < holdings; h++)
+    for (int h = 0; h < stage_replicas; h++)
         x->here[h] = -1;
     for (int id = 0; id < s->stages; id++) {
-        int h = sched_held(s, id, pp);
+        int h = sched_stage_replica_on(s, id, pp);
         if (h < 0)
             continue;
         struct exec_stage *e = &x->stage[x->stages_here];
         x->here[h] = x->stages_here++;
         e->id = id;
-        e->holding = h;
+        e->stage_replica = h;
         e->segments = &x->a.segments[id];
         TRY(open_slots(x, e));
     }
@@ -210,7 +211,7 @@ static enum err open_holdings(struct exec *x)
 /* Where the i-th of a buffer belongs. */
 static void *place_of(struct exec *x, const struct buffer *b, int i)
 {
-    struct exec_stage *e = b->holding >= 0 ? &x->stage[x->here[b->holding]] : NULL;
+    struct exec_stage *e = b->stage_replica >= 0 ? &x->stage[x->here[b->stage_replica]] : NULL;
     switch (b->what) {
     case BUFFER_W: return &e->memory.w;
     case BUFFER_MASTER: return &e->memory.master;
@@ -261,7 +262,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
     const struct exec_args *a = &x->a;
     const struct buffers_args *of = &a->of;
     struct comm_group *tp = x->group[GROUP_TP];
-    struct stage_args s = {.memory = e->memory, .copy = e->holding >= of->sched->stages,
+    struct stage_args s = {.memory = e->memory, .copy = e->stage_replica >= of->sched->stages,
                            .share = x->coord[AXIS_DP], .shares = of->shares};
     e->stage = (struct stage){
         .model = of->model,
@@ -281,7 +282,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
         s.redos = e->segments->n;
     }
     if (e->stage.span.embed_beside) /* stages are opened in order: the first is there */
-        s.tokens = param_find(&x->stage[0].stage.params, 0, ROLE_TOKENS);
+        s.tokens = param_find(&x->stage[0].stage.params, 0, PARAM_TOKENS);
     TRY(stage_open(&e->stage, &s));
     for (int i = 0; i < e->slots; i++) {
         e->slot[i].in = e->slot[i].slot.save[0][SAVE_X];
@@ -302,7 +303,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
 static enum err open_stages(struct exec *x)
 {
     int64_t floats = model_floats(x->a.of.model);
-    TRY(open_holdings(x));
+    TRY(open_stage_replicas(x));
     TRY(buffers_each(&x->a.of, x->coord[AXIS_PP], take, x));
     x->step = (uint32_t *)(x->loss + 1);
     x->input_bytes = model_input_bytes(x->a.of.model, &x->a.dev->types);
@@ -343,7 +344,7 @@ static enum err open_all(struct exec *x)
     for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
         struct sched_instr in = s->instr[i];
         if (in.op == SCHED_R) /* what the list computes again need not be kept by its forward */
-            x->stage[x->here[sched_holding(s, in.stage, in.mb)]].again[in.mb] = true;
+            x->stage[x->here[sched_stage_replica(s, in.stage, in.mb)]].again[in.mb] = true;
     }
     TRY(open_optim(x));
     exec_poison_scratch(x);

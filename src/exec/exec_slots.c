@@ -42,20 +42,20 @@ enum err exec_await(struct exec *x, struct comm_req *r)
 
 bool exec_is_here(const struct exec *x, int id, int mb)
 {
-    return id >= 0 && id < x->sched->stages && x->here[sched_holding(x->sched, id, mb)] >= 0;
+    return id >= 0 && id < x->sched->stages && x->here[sched_stage_replica(x->sched, id, mb)] >= 0;
 }
 
 struct exec_stage *exec_stage_of(struct exec *x, int id, int mb)
 {
     ENSURE(exec_is_here(x, id, mb));
-    return &x->stage[x->here[sched_holding(x->sched, id, mb)]];
+    return &x->stage[x->here[sched_stage_replica(x->sched, id, mb)]];
 }
 
 struct exec_stage *exec_stage_held(struct exec *x, int id)
 {
-    int holding = sched_held(x->sched, id, x->coord[AXIS_PP]);
-    ENSURE(holding >= 0 && x->here[holding] >= 0);
-    return &x->stage[x->here[holding]];
+    int stage_replica = sched_stage_replica_on(x->sched, id, x->coord[AXIS_PP]);
+    ENSURE(stage_replica >= 0 && x->here[stage_replica] >= 0);
+    return &x->stage[x->here[stage_replica]];
 }
 
 struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *e,

@@ -130,7 +130,7 @@ enum err exec_events(struct exec *x, int ago, const struct exec_event **out)
     ENSURE(e && ago >= 0 && ago < EXEC_TRACED && ago < x->trace.runs);
     for (int64_t i = exec_instrs(x) - 1; i >= 0; i--) {
         TRY(read_event(x, ago, i, &e[i]));
-        if (list[i].op == SCHED_OV)
+        if (list[i].op == SCHED_OVERLAP_F_B)
             e[i].waited = fmin(e[i + 1].waited + e[i + 2].waited, e[i].end - e[i].start);
     }
     *out = e;

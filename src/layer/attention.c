@@ -50,7 +50,7 @@ static enum err forward(const struct stage_call *c)
     void *const *work = c->s->work->at;
     struct tensor h = stage_norm_output(c), qkv, f;
     TRY(stage_norm(c, c->save[SAVE_H]));
-    struct tp_linear in = {.w = stage_w(c, ROLE_Q_W), .bias = stage_w(c, ROLE_Q_B),
+    struct tp_linear in = {.w = stage_w(c, PARAM_Q_W), .bias = stage_w(c, PARAM_Q_B),
                            .out = c->save[SAVE_QKV], .full = work[WORK_FULL]};
     TRY(tp_column(tp, &h, &in, qkv_of(d).ld, &qkv));
     TRY(rotate(c, qkv.p, false));
@@ -58,14 +58,14 @@ static enum err forward(const struct stage_call *c)
     TRY(dev_attn(c->s->dev, &a));
     struct tensor o = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
-    TRY(tp_row(tp, &o, stage_w(c, ROLE_O_W), d->c, &b, &f));
-    return stage_residual(c, &f, ROLE_O_B);
+    TRY(tp_row(tp, &o, stage_w(c, PARAM_O_W), d->c, &b, &f));
+    return stage_residual(c, &f, PARAM_O_B);
 }
 
 static struct stage_sub sub_of(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
-    return (struct stage_sub){.out = {ROLE_O_W, ROLE_O_B}, .in = {ROLE_Q_W, ROLE_Q_B},
+    return (struct stage_sub){.out = {PARAM_O_W, PARAM_O_B}, .in = {PARAM_Q_W, PARAM_Q_B},
                               .mid = {c->save[SAVE_O], d->n, d->h * d->d, PLACE_COLS},
                               .dmid = {c->keep[KEEP_DMID], d->n, qkv_of(d).ld, PLACE_COLS}};
 }
@@ -80,7 +80,7 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     struct tensor d_sublayer, do_;
     char *dqkv = c->keep[KEEP_DMID];
     TRY(stage_residual_grad(c, &d_sublayer));
-    struct tp_linear out = {.w = stage_w(c, ROLE_O_W), .out = work[WORK_DMID],
+    struct tp_linear out = {.w = stage_w(c, PARAM_O_W), .out = work[WORK_DMID],
                             .full = c->d_sublayer};
     TRY(tp_row_grad(&c->s->tp, &d_sublayer, &out, d->h * d->d, &do_));
     if (a)

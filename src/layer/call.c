@@ -22,19 +22,19 @@ struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb
     return c;
 }
 
-const void *stage_w(const struct stage_call *c, enum model_role r)
+const void *stage_w(const struct stage_call *c, enum param_id r)
 {
     return param_w(c->p->role[r]);
 }
 
-enum err stage_grad(const struct stage_call *c, enum model_role r, void **out)
+enum err stage_grad(const struct stage_call *c, enum param_id r, void **out)
 {
     TRY(param_grad_settle(c->p->role[r]));
     *out = param_grad(c->p->role[r]);
     return ERR_OK;
 }
 
-enum err stage_weight_grad(const struct stage_call *c, const enum model_role r[2],
+enum err stage_weight_grad(const struct stage_call *c, const enum param_id r[2],
                            const struct tensor *dy, const struct tensor *x)
 {
     return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], c->p->role[r[1]]);

@@ -15,16 +15,16 @@ static int64_t first_row(const struct stage_call *c)
 static enum err forward(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
-    const struct param *tokens = c->p->role[ROLE_TOKENS];
+    const struct param *tokens = c->p->role[PARAM_TOKENS];
     struct tp_buffers b = {c->s->work->at[WORK_PARTIAL], c->y};
     struct drop drop = stage_drop(c, SITE_OUTPUT);
     struct tensor x;
     TRY(dev_embed(c->s->dev,
-                  &(struct embed){tp_summand(&c->s->tp, &b), stage_w(c, ROLE_TOKENS), c->mb->input,
+                  &(struct embed){tp_summand(&c->s->tp, &b), stage_w(c, PARAM_TOKENS), c->mb->input,
                                   d->n, d->c, tokens->box.at[0], tokens->box.real[0]}));
     TRY(tp_reduce(&c->s->tp, d->n, d->c, &b, &x));
-    if (c->p->role[ROLE_POSITIONS])
-        TRY(dev_pos_add(c->s->dev, &(struct pos_add){x.p, stage_w(c, ROLE_POSITIONS), x.rows, d->c,
+    if (c->p->role[PARAM_POSITIONS])
+        TRY(dev_pos_add(c->s->dev, &(struct pos_add){x.p, stage_w(c, PARAM_POSITIONS), x.rows, d->c,
                                                      d->t, first_row(c)}));
     return drop.p > 0 ? dev_dropout(c->s->dev, &(struct dropout){x.p, x.p, x.rows, d->c, drop})
                       : ERR_OK;
@@ -42,16 +42,16 @@ static enum err backward_input(const struct stage_call *c)
 static enum err backward_weight(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
-    const struct param *tokens = c->p->role[ROLE_TOKENS];
+    const struct param *tokens = c->p->role[PARAM_TOKENS];
     struct tensor whole, local = {c->d_sublayer, d->nl, d->c, tp_stream(&c->s->tp)};
     void *dw;
-    if (c->p->role[ROLE_POSITIONS]) {
-        TRY(stage_grad(c, ROLE_POSITIONS, &dw));
+    if (c->p->role[PARAM_POSITIONS]) {
+        TRY(stage_grad(c, PARAM_POSITIONS, &dw));
         TRY(dev_pos_grad(c->s->dev,
                          &(struct pos_grad){dw, local.p, d->nl, d->c, d->t, first_row(c)}));
     }
     TRY(tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &whole, NULL));
-    TRY(stage_grad(c, ROLE_TOKENS, &dw));
+    TRY(stage_grad(c, PARAM_TOKENS, &dw));
     return dev_embed_grad(c->s->dev, &(struct embed_grad){dw, whole.p, c->mb->input, d->n, d->c,
                                                           tokens->box.at[0], tokens->box.real[0]});
 }

@@ -22,7 +22,7 @@ struct chunk {
 
 static const struct param *weight(const struct stage_call *c)
 {
-    return c->p->role[ROLE_HEAD_W];
+    return c->p->role[PARAM_HEAD_W];
 }
 
 /* The gradient of the logits: a buffer of its own, or the logits' place. */
@@ -61,9 +61,9 @@ static enum err chunk_loss(const struct stage_call *c, const struct chunk *k,
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     bool wide = c->s->dev->logits == c->s->dev->at;
     TRY(dev_gemm(c->s->dev, &(struct gemm){.c = c->s->work->at[WORK_LOGITS], .a = rows,
-                                           .b = stage_w(c, ROLE_HEAD_W),
-                                           .bias = stage_w(c, ROLE_HEAD_B), .m = k->rows, .n = d->v,
-                                           .k = d->c, .trans_b = true, .c_at = wide}));
+                                           .b = stage_w(c, PARAM_HEAD_W),
+                                           .bias = stage_w(c, PARAM_HEAD_B), .m = k->rows,
+                                           .n = d->v, .k = d->c, .trans_b = true, .c_at = wide}));
     if (tp->size == 1)
         return dev_xent(c->s->dev, &k->x);
     TRY(dev_xent_max(c->s->dev, &k->x));
@@ -91,11 +91,11 @@ static enum err chunk_grad(const struct stage_call *c, const struct chunk *k,
     const void *dlogits = dlogits_of(c);
     const char *rows = (const char *)h->p + k->row * d->c * d->ct;
     TRY(dev_gemm(c->s->dev, &(struct gemm){.c = dh + k->row * d->c * d->ct, .a = dlogits,
-                                           .b = stage_w(c, ROLE_HEAD_W), .m = k->rows, .n = d->c,
+                                           .b = stage_w(c, PARAM_HEAD_W), .m = k->rows, .n = d->c,
                                            .k = d->v}));
     if (tp->rows > 0)
         TRY(tp_reduce_rows(tp, &(struct tp_rows){k->row, k->rows, d->n, d->c}, &b, w));
-    const struct param *bias = c->p->role[ROLE_HEAD_B];
+    const struct param *bias = c->p->role[PARAM_HEAD_B];
     bool add;
     TRY(param_grads_begin(weight(c), bias, (int64_t[]){d->v * d->c, d->v}, &add));
     return dev_gemm(c->s->dev, &(struct gemm){.c = param_grad(weight(c)), .a = dlogits, .b = rows,
@@ -162,6 +162,6 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
     ENSURE(stage_has_head(s) && row < c.dims.n);
     TRY(input_whole(&c, &h));
     return dev_gemm(s->dev, &(struct gemm){.c = out, .a = (char *)h.p + row * c.dims.c * c.dims.ct,
-                                           .b = stage_w(&c, ROLE_HEAD_W), .m = 1, .n = c.dims.v,
+                                           .b = stage_w(&c, PARAM_HEAD_W), .m = 1, .n = c.dims.v,
                                            .k = c.dims.c, .trans_b = true, .c_at = true});
 }

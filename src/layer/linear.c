@@ -10,8 +10,8 @@ static enum err forward(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
     return dev_gemm(c->s->dev, &(struct gemm){.c = c->y, .a = c->save[SAVE_X],
-                                              .b = stage_w(c, ROLE_LINEAR_W),
-                                              .bias = stage_w(c, ROLE_LINEAR_B), .m = d->n,
+                                              .b = stage_w(c, PARAM_LINEAR_W),
+                                              .bias = stage_w(c, PARAM_LINEAR_B), .m = d->n,
                                               .n = d->out, .k = d->in, .trans_b = true});
 }
 
@@ -22,13 +22,13 @@ static enum err backward_input(const struct stage_call *c)
     if (!c->dx)
         return ERR_OK;
     return dev_gemm(c->s->dev, &(struct gemm){.c = c->dx, .a = c->dy,
-                                              .b = stage_w(c, ROLE_LINEAR_W), .m = d->n,
+                                              .b = stage_w(c, PARAM_LINEAR_W), .m = d->n,
                                               .n = d->in, .k = d->out});
 }
 
 static enum err backward_weight(const struct stage_call *c)
 {
-    static const enum model_role role[2] = {ROLE_LINEAR_W, ROLE_LINEAR_B};
+    static const enum param_id role[2] = {PARAM_LINEAR_W, PARAM_LINEAR_B};
     const struct model_dims *d = &c->dims;
     struct tensor dy = {c->d_sublayer, d->n, d->out, PLACE_WHOLE};
     struct tensor x = {c->save[SAVE_X], d->n, d->in, PLACE_WHOLE};

@@ -11,9 +11,9 @@ static int64_t inner_cols(const struct model_dims *d)
 }
 
 /* The first GEMM's weight: gate and up lie joined in llama. */
-static enum model_role inner_role(const struct model_dims *d)
+static enum param_id inner_role(const struct model_dims *d)
 {
-    return d->gated ? ROLE_GATE_W : ROLE_UP_W;
+    return d->gated ? PARAM_GATE_W : PARAM_UP_W;
 }
 
 static enum err forward(const struct stage_call *c)
@@ -23,7 +23,7 @@ static enum err forward(const struct stage_call *c)
     void *const *work = c->s->work->at;
     struct tensor h = stage_norm_output(c), mid, f;
     TRY(stage_norm(c, c->save[SAVE_H]));
-    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, ROLE_UP_B),
+    struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, PARAM_UP_B),
                            .full = work[WORK_FULL]};
     if (d->gated) {
         in.out = c->save[SAVE_PRE];
@@ -37,14 +37,15 @@ static enum err forward(const struct stage_call *c)
     }
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
-    TRY(tp_row(tp, &act, stage_w(c, ROLE_DOWN_W), d->c, &b, &f));
-    return stage_residual(c, &f, ROLE_DOWN_B);
+    TRY(tp_row(tp, &act, stage_w(c, PARAM_DOWN_W), d->c, &b, &f));
+    return stage_residual(c, &f, PARAM_DOWN_B);
 }
 
 static struct stage_sub sub_of(const struct stage_call *c)
 {
     const struct model_dims *d = &c->dims;
-    return (struct stage_sub){.out = {ROLE_DOWN_W, ROLE_DOWN_B}, .in = {inner_role(d), ROLE_UP_B},
+    return (struct stage_sub){.out = {PARAM_DOWN_W, PARAM_DOWN_B},
+                              .in = {inner_role(d), PARAM_UP_B},
                               .mid = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS},
                               .dmid = {c->keep[KEEP_DMID], d->n, inner_cols(d), PLACE_COLS}};
 }
@@ -55,7 +56,7 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     const struct model_dims *d = &c->dims;
     struct tensor d_sublayer, dact;
     TRY(stage_residual_grad(c, &d_sublayer));
-    struct tp_linear down = {.w = stage_w(c, ROLE_DOWN_W), .full = c->d_sublayer,
+    struct tp_linear down = {.w = stage_w(c, PARAM_DOWN_W), .full = c->d_sublayer,
                              .out = c->s->work->at[WORK_DMID]};
     if (!d->gated) {
         down.act = GEMM_DGELU;

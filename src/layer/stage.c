@@ -11,10 +11,10 @@
  */
 #include "layer/stage.h"
 
-static const struct layer_kind *const kind_of[PART_COUNT] = {
-    [PART_EMBED] = &layer_embed, [PART_ATTN] = &layer_attn,
-    [PART_MLP] = &layer_mlp, [PART_HEAD] = &layer_head, [PART_INPUT] = &layer_input,
-    [PART_LINEAR] = &layer_linear, [PART_RELU] = &layer_relu,
+static const struct layer_kind *const kind_of[LAYER_COUNT] = {
+    [LAYER_EMBED] = &layer_embed, [LAYER_ATTN] = &layer_attn,
+    [LAYER_MLP] = &layer_mlp, [LAYER_HEAD] = &layer_head, [LAYER_INPUT] = &layer_input,
+    [LAYER_LINEAR] = &layer_linear, [LAYER_RELU] = &layer_relu,
 };
 
 static void bind_parts(struct stage *s, const struct param *tokens)
@@ -28,11 +28,11 @@ static void bind_parts(struct stage *s, const struct param *tokens)
         s->aliases_dy = s->aliases_dy && p->layer.dims.dropout == 0;
         p->grad_kept = i > 0 && !p[-1].grad_kept &&
                        model_kept(&p->layer, &p->dims, KEEP_D_SUBLAYER) > 0;
-        for (int r = 0; r < ROLE_COUNT; r++)
-            p->role[r] = param_find(&s->params, i, (enum model_role)r);
-        if (p->layer.type->part == PART_HEAD && !p->role[ROLE_HEAD_W])
-            p->role[ROLE_HEAD_W] =
-                model_stage_embed(&s->span) ? s->part[0].role[ROLE_TOKENS] : tokens; /* tied */
+        for (int r = 0; r < PARAM_COUNT; r++)
+            p->role[r] = param_find(&s->params, i, (enum param_id)r);
+        if (p->layer.type->part == LAYER_HEAD && !p->role[PARAM_HEAD_W])
+            p->role[PARAM_HEAD_W] =
+                model_stage_embed(&s->span) ? s->part[0].role[PARAM_TOKENS] : tokens; /* tied */
     }
 }
 

@@ -72,7 +72,7 @@ struct stage_part {
     const struct layer_kind *kind;
     struct layer layer;
     struct model_dims dims;                /* of a full microbatch */
-    const struct param *role[ROLE_COUNT]; /* NULL when the part has none */
+    const struct param *role[PARAM_COUNT]; /* NULL when the part has none */
     bool grad_kept;                       /* see gradient_at (stage.c) */
     bool begins;                          /* the stage, or a segment that is recomputed by itself */
 };
@@ -175,12 +175,12 @@ enum err head_row_logits(const struct stage *s, const struct stage_mb *mb,
 struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part);
 
 /* Weight of a role; NULL when the part lacks it. */
-const void *stage_w(const struct stage_call *c, enum model_role r);
+const void *stage_w(const struct stage_call *c, enum param_id r);
 /* Gradient of a role that the part has, and of what lies joined to it, to be added to. */
-enum err stage_grad(const struct stage_call *c, enum model_role r, void **out);
+enum err stage_grad(const struct stage_call *c, enum param_id r, void **out);
 /* Gradients of a GEMM's weight, r[0], and of its bias, r[1], where the part has one, and of what
  * lies joined to them: += dy^T x, and the sum of the rows of dy. */
-enum err stage_weight_grad(const struct stage_call *c, const enum model_role r[2],
+enum err stage_weight_grad(const struct stage_call *c, const enum param_id r[2],
                            const struct tensor *dy, const struct tensor *x);
 
 /* Norm of the part's input into `h`, statistics into the slot (all kinds but embed). */
@@ -191,7 +191,7 @@ enum err stage_norm(const struct stage_call *c, void *h);
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh);
 enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced GEMM. */
-enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias);
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum param_id bias);
 /* Its gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without sp. */
 enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublayer);
 /* The norm's output as the stream lies. */
@@ -200,7 +200,7 @@ struct tensor stage_norm_output(const struct stage_call *c);
 /* The two GEMMs of attention and mlp as their gradients see them: the first makes of h what dmid
  * is the gradient of, the last takes mid to f. */
 struct stage_sub {
-    enum model_role out[2], in[2]; /* weight and bias of the last GEMM, of the first */
+    enum param_id out[2], in[2]; /* weight and bias of the last GEMM, of the first */
     struct tensor mid, dmid;
 };
 /* The norm's output made whole for the weight gradient of the first GEMM. */

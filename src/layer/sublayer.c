@@ -18,8 +18,8 @@
 static struct norm norm_of(const struct stage_call *c, void *h)
 {
     return (struct norm){.y = h, .mean = c->save[SAVE_MEAN], .rstd = c->save[SAVE_RSTD],
-                         .x = c->save[SAVE_X], .w = stage_w(c, ROLE_NORM_W),
-                         .b = stage_w(c, ROLE_NORM_B), .n = c->dims.nl, .c = c->dims.c,
+                         .x = c->save[SAVE_X], .w = stage_w(c, PARAM_NORM_W),
+                         .b = stage_w(c, PARAM_NORM_B), .n = c->dims.nl, .c = c->dims.c,
                          .eps = c->p->layer.dims.norm_eps, .rms = c->dims.rms};
 }
 
@@ -32,7 +32,7 @@ enum err stage_norm(const struct stage_call *c, void *h)
 /* The kept gradient of the norm's shift, behind that of its scale; NULL: it has none. */
 static void *norm_shift(const struct stage_call *c)
 {
-    return c->p->role[ROLE_NORM_B] ? (char *)c->keep[KEEP_DNORM] + c->dims.c * c->dims.at : NULL;
+    return c->p->role[PARAM_NORM_B] ? (char *)c->keep[KEEP_DNORM] + c->dims.c * c->dims.at : NULL;
 }
 
 enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct tensor *dh)
@@ -42,7 +42,7 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
                                                         .dw = c->keep[KEEP_DNORM],
                                                         .db = norm_shift(c), .dy = dh->p,
                                                         .x = c->save[SAVE_X],
-                                                        .w = stage_w(c, ROLE_NORM_W),
+                                                        .w = stage_w(c, PARAM_NORM_W),
                                                         .mean = c->save[SAVE_MEAN],
                                                         .rstd = c->save[SAVE_RSTD], .n = c->dims.nl,
                                                         .c = c->dims.c, .rms = c->dims.rms});
@@ -56,7 +56,7 @@ static enum err give(struct dev *dev, void *to, const void *from, int64_t n, boo
 
 enum err stage_norm_weight(const struct stage_call *c)
 {
-    const struct param *w = c->p->role[ROLE_NORM_W], *b = c->p->role[ROLE_NORM_B];
+    const struct param *w = c->p->role[PARAM_NORM_W], *b = c->p->role[PARAM_NORM_B];
     int64_t n = c->dims.c, bytes = n * c->dims.at;
     bool add;
     TRY(param_grads_begin(w, b, (int64_t[]){n, n}, &add));
@@ -66,7 +66,7 @@ enum err stage_norm_weight(const struct stage_call *c)
     return b ? give(c->s->dev, param_grad(b), norm_shift(c), n, add) : ERR_OK;
 }
 
-enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum model_role bias)
+enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum param_id bias)
 {
     TENSOR_NEEDS(f, tp_stream(&c->s->tp));
     struct residual a = {.y = c->y, .x = c->save[SAVE_X], .f = f->p, .bias = stage_w(c, bias),

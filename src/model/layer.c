@@ -39,7 +39,7 @@ bool model_is_apart(const struct model_params *to)
     return to->apart;
 }
 
-struct model_param *model_put(struct model_params *to, enum model_role role, const char *what,
+struct model_param *model_put(struct model_params *to, enum param_id role, const char *what,
                               int64_t rows, int64_t cols)
 {
     const struct layer *l = to->layer;
@@ -53,7 +53,7 @@ struct model_param *model_put(struct model_params *to, enum model_role role, con
     return p;
 }
 
-struct model_param *model_put_matrix(struct model_params *to, enum model_role role,
+struct model_param *model_put_matrix(struct model_params *to, enum param_id role,
                                      const char *what, const int64_t shape[2],
                                      enum model_slice slice)
 {
@@ -68,11 +68,11 @@ struct model_param *model_put_matrix(struct model_params *to, enum model_role ro
 void model_put_norm(struct model_params *to)
 {
     const struct layer_dims *d = &to->layer->dims;
-    struct model_param *w = model_put(to, ROLE_NORM_W, "norm.weight", d->in, 1);
+    struct model_param *w = model_put(to, PARAM_NORM_W, "norm.weight", d->in, 1);
     w->init = INIT_ONE;
     w->rows_partial = true;
     if (d->bias)
-        model_put(to, ROLE_NORM_B, "norm.bias", d->in, 1)->rows_partial = true;
+        model_put(to, PARAM_NORM_B, "norm.bias", d->in, 1)->rows_partial = true;
 }
 
 int model_layer_params(const struct layer *l, bool apart, struct model_param out[MODEL_PART_PARAMS])

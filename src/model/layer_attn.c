@@ -11,19 +11,19 @@ static void params(const struct layer *l, struct model_params *to)
     const struct layer_dims *d = &l->dims;
     int64_t c = d->in, q = d->heads * d->head_dim, kv = d->kv_heads * d->head_dim;
     model_put_norm(to);
-    model_put_matrix(to, ROLE_Q_W, "q.weight", (int64_t[]){q, c}, SLICE_ROWS);
-    model_put_matrix(to, ROLE_K_W, "k.weight", (int64_t[]){kv, c}, SLICE_KV)->joined = true;
-    model_put_matrix(to, ROLE_V_W, "v.weight", (int64_t[]){kv, c}, SLICE_KV)->joined = true;
+    model_put_matrix(to, PARAM_Q_W, "q.weight", (int64_t[]){q, c}, SLICE_ROWS);
+    model_put_matrix(to, PARAM_K_W, "k.weight", (int64_t[]){kv, c}, SLICE_KV)->joined = true;
+    model_put_matrix(to, PARAM_V_W, "v.weight", (int64_t[]){kv, c}, SLICE_KV)->joined = true;
     if (d->bias) {
-        model_put(to, ROLE_Q_B, "q.bias", q, 1)->slice = SLICE_ROWS;
-        struct model_param *k = model_put(to, ROLE_K_B, "k.bias", kv, 1);
-        struct model_param *v = model_put(to, ROLE_V_B, "v.bias", kv, 1);
+        model_put(to, PARAM_Q_B, "q.bias", q, 1)->slice = SLICE_ROWS;
+        struct model_param *k = model_put(to, PARAM_K_B, "k.bias", kv, 1);
+        struct model_param *v = model_put(to, PARAM_V_B, "v.bias", kv, 1);
         k->slice = v->slice = SLICE_KV;
         k->joined = v->joined = true;
     }
-    model_put_matrix(to, ROLE_O_W, "o.weight", (int64_t[]){c, q}, SLICE_COLS)->std = d->out_std;
+    model_put_matrix(to, PARAM_O_W, "o.weight", (int64_t[]){c, q}, SLICE_COLS)->std = d->out_std;
     if (d->bias)
-        model_put(to, ROLE_O_B, "o.bias", c, 1);
+        model_put(to, PARAM_O_B, "o.bias", c, 1);
 }
 
 static int64_t qkv_cols(const struct model_dims *d)
@@ -78,5 +78,5 @@ static double scores(const struct layer *l)
 }
 
 const struct layer_type layer_type_attn = {
-    .name = "attn", .part = PART_ATTN, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .scores = scores, .said = said, .sublayer = true};
+    .name = "attn", .part = LAYER_ATTN, .params = params, .saved = saved, .kept = kept,
+    .work = work, .weights = weights, .scores = scores, .said = said, .sublayer = true};

@@ -8,9 +8,9 @@
 static void params(const struct layer *l, struct model_params *to)
 {
     const struct layer_dims *d = &l->dims;
-    model_put_matrix(to, ROLE_TOKENS, "tokens", (int64_t[]){d->vocab, d->out}, SLICE_VOCAB);
+    model_put_matrix(to, PARAM_TOKENS, "tokens", (int64_t[]){d->vocab, d->out}, SLICE_VOCAB);
     if (d->positions)
-        model_put_matrix(to, ROLE_POSITIONS, "positions", (int64_t[]){d->rows, d->out}, SLICE_NONE)
+        model_put_matrix(to, PARAM_POSITIONS, "positions", (int64_t[]){d->rows, d->out}, SLICE_NONE)
             ->rows_partial = true;
 }
 
@@ -28,5 +28,5 @@ static void said(const struct model_dims *d, unsigned passes, struct model_said 
 }
 
 const struct layer_type layer_type_embed = {
-    .name = "embed", .part = PART_EMBED, .params = params, .kept = kept,
+    .name = "embed", .part = LAYER_EMBED, .params = params, .kept = kept,
     .work = model_stream_work, .said = said};

@@ -15,14 +15,14 @@ static void params(const struct layer *l, struct model_params *to)
         model_put_norm(to);
     if (d->tied && !model_is_apart(to))
         return; /* the rank's own embedding serves */
-    struct model_param *w = model_put_matrix(to, ROLE_HEAD_W, "weight",
+    struct model_param *w = model_put_matrix(to, PARAM_HEAD_W, "weight",
                                              (int64_t[]){d->vocab, d->in}, SLICE_VOCAB);
     if (d->tied) {
         snprintf(w->name, sizeof w->name, "embed.tokens");
         w->tied_copy = true;
     }
     if (!d->norm)
-        model_put(to, ROLE_HEAD_B, "bias", d->vocab, 1)->slice = SLICE_VOCAB;
+        model_put(to, PARAM_HEAD_B, "bias", d->vocab, 1)->slice = SLICE_VOCAB;
 }
 
 static int64_t saved(const struct model_dims *d, enum model_save id)
@@ -75,6 +75,6 @@ static void said(const struct model_dims *d, unsigned passes, struct model_said 
 }
 
 const struct layer_type layer_type_head = {
-    .name = "head", .part = PART_HEAD, .params = params, .saved = saved, .kept = kept, .work = work,
-    .weights = weights, .said = said, .loss = true,
+    .name = "head", .part = LAYER_HEAD, .params = params, .saved = saved, .kept = kept,
+    .work = work, .weights = weights, .said = said, .loss = true,
     .stays = 1u << SAVE_MEAN | 1u << SAVE_RSTD | 1u << SAVE_DH};

@@ -6,4 +6,4 @@
 
 /* Nobody wants the gradient of its output, but a stage behind it may send one. */
 const struct layer_type layer_type_input = {
-    .name = "input", .part = PART_INPUT, .work = model_gradient_work, .leaf = true};
+    .name = "input", .part = LAYER_INPUT, .work = model_gradient_work, .leaf = true};

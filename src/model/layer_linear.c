@@ -8,8 +8,8 @@
 static void params(const struct layer *l, struct model_params *to)
 {
     const struct layer_dims *d = &l->dims;
-    model_put_matrix(to, ROLE_LINEAR_W, "weight", (int64_t[]){d->out, d->in}, SLICE_NONE);
-    model_put(to, ROLE_LINEAR_B, "bias", d->out, 1);
+    model_put_matrix(to, PARAM_LINEAR_W, "weight", (int64_t[]){d->out, d->in}, SLICE_NONE);
+    model_put(to, PARAM_LINEAR_B, "bias", d->out, 1);
 }
 
 static int64_t kept(const struct model_dims *d, enum model_keep id)
@@ -23,5 +23,5 @@ static double weights(const struct layer *l)
 }
 
 const struct layer_type layer_type_linear = {
-    .name = "linear", .part = PART_LINEAR, .params = params, .saved = model_input_saved,
+    .name = "linear", .part = LAYER_LINEAR, .params = params, .saved = model_input_saved,
     .kept = kept, .work = model_gradient_work, .weights = weights};

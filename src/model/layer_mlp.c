@@ -10,15 +10,15 @@ static void params(const struct layer *l, struct model_params *to)
     const struct layer_dims *d = &l->dims;
     model_put_norm(to);
     if (d->gated)
-        model_put_matrix(to, ROLE_GATE_W, "gate.weight", (int64_t[]){d->ffn, d->in}, SLICE_ROWS);
-    model_put_matrix(to, ROLE_UP_W, "up.weight", (int64_t[]){d->ffn, d->in}, SLICE_ROWS)->joined =
+        model_put_matrix(to, PARAM_GATE_W, "gate.weight", (int64_t[]){d->ffn, d->in}, SLICE_ROWS);
+    model_put_matrix(to, PARAM_UP_W, "up.weight", (int64_t[]){d->ffn, d->in}, SLICE_ROWS)->joined =
         d->gated;
     if (d->bias)
-        model_put(to, ROLE_UP_B, "up.bias", d->ffn, 1)->slice = SLICE_ROWS;
-    model_put_matrix(to, ROLE_DOWN_W, "down.weight", (int64_t[]){d->out, d->ffn}, SLICE_COLS)->std =
-        d->out_std;
+        model_put(to, PARAM_UP_B, "up.bias", d->ffn, 1)->slice = SLICE_ROWS;
+    model_put_matrix(to, PARAM_DOWN_W, "down.weight", (int64_t[]){d->out, d->ffn}, SLICE_COLS)
+        ->std = d->out_std;
     if (d->bias)
-        model_put(to, ROLE_DOWN_B, "down.bias", d->out, 1);
+        model_put(to, PARAM_DOWN_B, "down.bias", d->out, 1);
 }
 
 static int64_t pre_cols(const struct model_dims *d)
@@ -61,5 +61,5 @@ static double weights(const struct layer *l)
 }
 
 const struct layer_type layer_type_mlp = {
-    .name = "mlp", .part = PART_MLP, .params = params, .saved = saved, .kept = kept, .work = work,
+    .name = "mlp", .part = LAYER_MLP, .params = params, .saved = saved, .kept = kept, .work = work,
     .weights = weights, .said = said, .sublayer = true};

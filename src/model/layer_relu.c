@@ -6,4 +6,4 @@
 #include "model/model.h"
 
 const struct layer_type layer_type_relu = {
-    .name = "relu", .part = PART_RELU, .saved = model_input_saved, .work = model_gradient_work};
+    .name = "relu", .part = LAYER_RELU, .saved = model_input_saved, .work = model_gradient_work};

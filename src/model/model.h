@@ -72,8 +72,9 @@ enum err model_check_split(const struct model *a, const struct model_split *s);
 /* ---- Layers ------------------------------------------------------------------------------ */
 
 /* Types of layers. */
-enum model_part {
-    PART_EMBED, PART_ATTN, PART_MLP, PART_HEAD, PART_INPUT, PART_LINEAR, PART_RELU, PART_COUNT
+enum layer_kind {
+    LAYER_EMBED, LAYER_ATTN, LAYER_MLP, LAYER_HEAD, LAYER_INPUT, LAYER_LINEAR, LAYER_RELU,
+    LAYER_COUNT
 };
 
 /* What a layer is made of; a type reads what concerns it. */
@@ -119,15 +120,15 @@ bool model_stage_apart(const struct model_stage *st);
 /* ---- Parameters -------------------------------------------------------------------------- */
 
 /* What a parameter is to its layer; index of the layer's parameter table. */
-enum model_role {
-    ROLE_TOKENS, ROLE_POSITIONS,                                           /* embed */
-    ROLE_NORM_W, ROLE_NORM_B,                                              /* attn, mlp, head */
-    ROLE_Q_W, ROLE_K_W, ROLE_V_W, ROLE_Q_B, ROLE_K_B, ROLE_V_B,            /* attn */
-    ROLE_O_W, ROLE_O_B,
-    ROLE_GATE_W, ROLE_UP_W, ROLE_UP_B, ROLE_DOWN_W, ROLE_DOWN_B,           /* mlp */
-    ROLE_HEAD_W, ROLE_HEAD_B,                                              /* head */
-    ROLE_LINEAR_W, ROLE_LINEAR_B,                                          /* linear */
-    ROLE_COUNT
+enum param_id {
+    PARAM_TOKENS, PARAM_POSITIONS,                                           /* embed */
+    PARAM_NORM_W, PARAM_NORM_B,                                              /* attn, mlp, head */
+    PARAM_Q_W, PARAM_K_W, PARAM_V_W, PARAM_Q_B, PARAM_K_B, PARAM_V_B,            /* attn */
+    PARAM_O_W, PARAM_O_B,
+    PARAM_GATE_W, PARAM_UP_W, PARAM_UP_B, PARAM_DOWN_W, PARAM_DOWN_B,           /* mlp */
+    PARAM_HEAD_W, PARAM_HEAD_B,                                              /* head */
+    PARAM_LINEAR_W, PARAM_LINEAR_B,                                          /* linear */
+    PARAM_COUNT
 };
 
 enum model_slice {
@@ -143,8 +144,8 @@ enum model_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct model_param {
     char name[64];      /* global and layout-free: "layers.3.attn.q.weight" */
-    enum model_part part; /* type of its layer */
-    enum model_role role;
+    enum layer_kind part; /* type of its layer */
+    enum param_id role;
     int64_t layer, block; /* its layer's place in the model and block; of a tied copy, the head's */
     int64_t shape[2];   /* global; (out, in) for matrices, (n, 1) for vectors */
     enum model_slice slice;
@@ -153,7 +154,7 @@ struct model_param {
     bool joined;        /* stored directly behind the one before it, so that one GEMM serves both
                            (q k v; gate up) */
     bool tied_copy;     /* the head's copy of the embedding on another stage: drawn, updated and
-                           reduced as ROLE_TOKENS, counted once */
+                           reduced as PARAM_TOKENS, counted once */
     bool rows_partial;  /* under sp its gradient is a sum over local rows only: add over tp */
     enum model_init init;
     double std;
@@ -301,7 +302,7 @@ struct model_said {
 struct model_params; /* a layer's list, being written */
 struct layer_type {
     const char *name;
-    enum model_part part;
+    enum layer_kind part;
     void (*params)(const struct layer *l, struct model_params *to);
     int64_t (*saved)(const struct model_dims *d, enum model_save id);
     int64_t (*kept)(const struct model_dims *d, enum model_keep id);
@@ -331,10 +332,10 @@ void model_said(const struct layer *l, const struct model_dims *d, unsigned pass
                 struct model_said *to);
 
 /* ---- for the types ---- */
-struct model_param *model_put(struct model_params *to, enum model_role role, const char *what,
+struct model_param *model_put(struct model_params *to, enum param_id role, const char *what,
                               int64_t rows, int64_t cols);
 /* A matrix (out, in): decays, drawn from a normal. */
-struct model_param *model_put_matrix(struct model_params *to, enum model_role role,
+struct model_param *model_put_matrix(struct model_params *to, enum param_id role,
                                      const char *what, const int64_t shape[2],
                                      enum model_slice slice);
 void model_put_norm(struct model_params *to);

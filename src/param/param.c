@@ -114,7 +114,7 @@ void param_store_close(struct param_store *s)
     *s = (struct param_store){0};
 }
 
-const struct param *param_find(const struct param_store *s, int part, enum model_role role)
+const struct param *param_find(const struct param_store *s, int part, enum param_id role)
 {
     for (int i = s->part_first[part]; i < s->part_first[part + 1]; i++)
         if (s->param[i].spec.role == role)

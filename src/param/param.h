@@ -78,7 +78,7 @@ enum err param_init(struct param_store *s, uint64_t seed, int threads);
 int param_slot(const struct param_store *s, int64_t own);
 
 /* The parameter with this role in part `part` (index within the stage), or NULL. */
-const struct param *param_find(const struct param_store *s, int part, enum model_role role);
+const struct param *param_find(const struct param_store *s, int part, enum param_id role);
 
 /* Type of the master weights: without a store of their own they are the weights. */
 enum dtype param_master_type(const struct param_store *s);

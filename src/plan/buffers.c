@@ -34,7 +34,7 @@ struct walk {
     struct model_rank rank;
     buffer_fn *fn;
     void *arg;
-    int holding;
+    int stage_replica;
     int64_t work[WORK_COUNT], keep[KEEP_COUNT], sends; /* the most that the stages so far need */
 };
 
@@ -49,12 +49,12 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
     int64_t ct = dtype_size(a->types.ct), at = dtype_size(a->types.at);
     int64_t n = model_stage_elements(a->model, &a->split, st);
     n = model_shared_elements(n, a->shares);
-    struct buffer b = {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, w->holding, 0, 0};
+    struct buffer b = {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, w->stage_replica, 0, 0};
     TRY(list(w, b));
     if (!a->training)
         return ERR_OK;
     b = (struct buffer){MEMORY_MASTER, BUFFER_MASTER, "master weights", n / a->shares * at,
-                        a->types.ct != a->types.at, w->holding, 0, 0};
+                        a->types.ct != a->types.at, w->stage_replica, 0, 0};
     TRY(list(w, b));
     b.count = 1;
     b.kind = MEMORY_OPTIM;
@@ -64,7 +64,7 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
     b.what = BUFFER_V;
     b.name = "second moments";
     TRY(list(w, b));
-    b = (struct buffer){MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, w->holding, 0, 0};
+    b = (struct buffer){MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, w->stage_replica, 0, 0};
     return list(w, b);
 }
 
@@ -112,7 +112,7 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
     const struct sched_report *r = w->a->report;
     struct layer l = model_layer(w->a->model, at);
     struct model_dims d;
-    struct buffer b = {.kind = MEMORY_ACTIVATIONS, .holding = w->holding,
+    struct buffer b = {.kind = MEMORY_ACTIVATIONS, .stage_replica = w->stage_replica,
                        .layer = (int)(at - st->first)};
     bool splits = w->a->splits;
     model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
@@ -120,18 +120,18 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
         b.name = save_name[b.id];
         if (model_save_stays(&l, v->begins[b.layer], (enum model_save)b.id)) {
             b.what = BUFFER_SLOT;
-            b.count = r->stage_peak[w->holding];
+            b.count = r->stage_peak[w->stage_replica];
             b.bytes = model_saved(&l, &d, (enum model_save)b.id);
             TRY(list(w, b));
         }
         b.what = BUFFER_SAVE;
-        b.count = r->save_peak[w->holding];
+        b.count = r->save_peak[w->stage_replica];
         b.bytes = v->set[b.layer][b.id];
         TRY(list(w, b));
     }
     for (b.id = 0; b.id < KEEP_COUNT && w->a->training; b.id++) {
         b.what = BUFFER_KEEP;
-        b.count = splits ? r->grad_peak[w->holding] : 0;
+        b.count = splits ? r->grad_peak[w->stage_replica] : 0;
         b.name = keep_name[b.id];
         b.bytes = model_kept(&l, &d, (enum model_keep)b.id);
         if (!splits)
@@ -146,7 +146,7 @@ static enum err list_layer(struct walk *w, const struct model_stage *st, int64_t
 static enum err list_stage(struct walk *w, int pp)
 {
     const struct buffers_args *a = w->a;
-    int stage = w->holding % a->sched->stages;
+    int stage = w->stage_replica % a->sched->stages;
     const struct model_stage *st = &a->cut[stage];
     TRY(list_store(w, st));
     struct saved v = {0};
@@ -155,16 +155,17 @@ static enum err list_stage(struct walk *w, int pp)
         err = list_layer(w, st, at, &v);
     saved_close(&v);
     TRY(err);
-    if (stage > 0 && a->sched->place[w->holding - 1] != pp)
+    if (stage > 0 && a->sched->place[w->stage_replica - 1] != pp)
         w->sends = num_max(w->sends, model_boundary_bytes(&w->rank, st->first));
     return list(w, (struct buffer){MEMORY_ACTIVATIONS, BUFFER_OUT, "output of a stage",
                                    model_boundary_bytes(&w->rank, st->end),
-                                   a->report->stage_peak[w->holding], w->holding, 0, 0});
+                                   a->report->stage_peak[w->stage_replica], w->stage_replica, 0,
+                                   0});
 }
 
 static enum err list_shared(struct walk *w)
 {
-    struct buffer b = {.kind = MEMORY_WORK, .what = BUFFER_WORK, .count = 1, .holding = -1};
+    struct buffer b = {.kind = MEMORY_WORK, .what = BUFFER_WORK, .count = 1, .stage_replica = -1};
     for (b.id = 0; b.id < WORK_COUNT; b.id++) {
         b.name = work_name[b.id];
         b.bytes = w->work[b.id];
@@ -203,8 +204,9 @@ enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void 
 {
     struct walk w = {.a = a, .rank = {a->model, a->split, a->samples, &a->types}, .fn = fn,
                      .arg = arg};
-    for (w.holding = 0; w.holding < a->sched->replicas * a->sched->stages; w.holding++)
-        if (a->sched->place[w.holding] == pp)
+    int stage_replicas = a->sched->replicas * a->sched->stages;
+    for (w.stage_replica = 0; w.stage_replica < stage_replicas; w.stage_replica++)
+        if (a->sched->place[w.stage_replica] == pp)
             TRY(list_stage(&w, pp));
     TRY(list_shared(&w));
     return list_tables(&w);

@@ -33,7 +33,7 @@ struct buffer {
     const char *name;
     int64_t bytes;  /* of one, not rounded to the arena's alignment; above 0 */
     int count;      /* how many of them: one a slot, a set, a message */
-    int holding;    /* of the schedule; of what the rank shares -1 */
+    int stage_replica;    /* of the schedule; of what the rank shares -1 */
     int layer, id;  /* layer of the stage, from 0 (of a BUFFER_SAVE that several have the one that
                        lends it, segments_lenders); which of its buffers */
 };

@@ -11,8 +11,8 @@ const char *groups_name(enum group_kind k)
 {
     static const char *const name[GROUP_KINDS] = {
         [GROUP_WORLD] = "world", [GROUP_TP] = "tp", [GROUP_KV] = "kv", [GROUP_DP] = "dp",
-        [GROUP_SUMS] = "sums", [GROUP_TIED] = "tied",
-        [GROUP_MERGE] = "merge"};
+        [GROUP_SUMS] = "sums", [GROUP_EMBED] = "tied",
+        [GROUP_REPLICA] = "merge"};
     return name[k];
 }
 
@@ -70,9 +70,9 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
         [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
                       .window = true},
         [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums},
-        [GROUP_TIED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
+        [GROUP_EMBED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
                         .max_bytes = model_tied_elements(&r) * dtype_size(a->types.at)},
-        [GROUP_MERGE] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,
+        [GROUP_REPLICA] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,
                          .pair = {pp < other ? pp : other, pp < other ? other : pp},
                          .max_bytes = grads},
     };

@@ -17,8 +17,8 @@ enum group_kind {
     GROUP_KV,    /* tensor ranks that hold the same kv heads */
     GROUP_DP,    /* data ranks */
     GROUP_SUMS,  /* all ranks: the optimizer's sums */
-    GROUP_TIED,  /* the ends of the pipeline: the tied embedding's gradient */
-    GROUP_MERGE, /* the two replicas of a stage */
+    GROUP_EMBED,  /* the ends of the pipeline: the tied embedding's gradient */
+    GROUP_REPLICA, /* the two replicas of a stage */
     GROUP_KINDS
 };
 const char *groups_name(enum group_kind k);

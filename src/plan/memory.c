@@ -57,9 +57,9 @@ struct by_stage { struct stage_bytes *out; int stages; };
 static enum err add_to_stage(void *arg, const struct buffer *b)
 {
     const struct by_stage *s = arg;
-    if (b->holding < 0 || b->holding >= s->stages)
+    if (b->stage_replica < 0 || b->stage_replica >= s->stages)
         return ERR_OK;
-    struct stage_bytes *to = &s->out[b->holding];
+    struct stage_bytes *to = &s->out[b->stage_replica];
     bool slot = b->what == BUFFER_SLOT || b->what == BUFFER_OUT;
     to->slot += slot ? arena_round(b->bytes) : 0;
     to->saves += b->what == BUFFER_SAVE ? arena_round(b->bytes) : 0;

@@ -158,7 +158,7 @@ static void open_store(struct walk *w, int stage, struct store *o)
         for (int j = 0; j < n; j++) {
             int64_t at = model_param_at(&w->a->of.split, &p[j], &end);
             o->begin[i] = j > 0 ? o->begin[i] : at;
-            if (p[j].role == ROLE_TOKENS || p[j].tied_copy) {
+            if (p[j].role == PARAM_TOKENS || p[j].tied_copy) {
                 o->tied[0] = at;
                 o->tied[1] = end;
             }
@@ -218,7 +218,7 @@ static void add_tied(struct walk *w, const struct store *o)
     for (int i = 0; i < o->pieces; i++)
         if (o->edge[i + 1] > o->tied[0] && o->edge[i] < o->tied[1])
             add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[i + 1] - o->edge[i]) * at);
-    add_one(w, GROUP_TIED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
+    add_one(w, GROUP_EMBED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
 }
 
 /* AdamW reads gradients, moments and master weights, and writes all but the first, and the weights
@@ -268,10 +268,10 @@ static void add_ends(struct walk *w, int stage, struct store *o)
                 add_gradient_sum(w, stage, o, k);
         for (int k = 0; k < o->pieces; k++)
             add_piece(w, in, o, k);
-        if (in.op == SCHED_TIED)
+        if (in.op == SCHED_EMBED_REDUCE)
             add_tied(w, o);
-        if (in.op == SCHED_MERGE)
-            add_one(w, GROUP_MERGE, TRAFFIC_ALL_REDUCE, o->elements * at);
+        if (in.op == SCHED_REPLICA_REDUCE)
+            add_one(w, GROUP_REPLICA, TRAFFIC_ALL_REDUCE, o->elements * at);
     }
 }
 
@@ -292,11 +292,12 @@ static enum err open_walk(struct walk *w)
     TRY(mem_new(s->stages, sizeof *w->held, "the traffic of a step", &w->held));
     TRY(mem_new(s->begin[w->pp + 1] - s->begin[w->pp], sizeof *w->end, "the traffic of a step",
                 &w->end));
-    TRY(mem_new(sched_held_count(s, w->pp), sizeof *w->stage, "the traffic of a step", &w->stage));
+    TRY(mem_new(sched_stage_replicas_on(s, w->pp), sizeof *w->stage, "the traffic of a step",
+                &w->stage));
     TRY(mem_new(4 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
                 &w->room));
     for (int i = 0; i < s->stages; i++)
-        w->held[i] = sched_held(s, i, w->pp) >= 0 ? n++ : -1;
+        w->held[i] = sched_stage_replica_on(s, i, w->pp) >= 0 ? n++ : -1;
     return ERR_OK;
 }
 
@@ -311,7 +312,7 @@ static void count_list(struct walk *w)
             add_one(w, GROUP_SUMS, TRAFFIC_ALL_REDUCE,
                     GROUP_SUMS_DOUBLES * (int64_t)sizeof(double));
         w->trains = w->trains || in.op == SCHED_NORM;
-        if (in.op >= SCHED_REDUCE && in.op != SCHED_OV)
+        if (in.op >= SCHED_REDUCE && in.op != SCHED_OVERLAP_F_B)
             w->end[w->ends++] = i;
         if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;

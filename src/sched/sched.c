@@ -10,9 +10,8 @@
 const char *sched_op_name(enum sched_op op)
 {
     static const char *const name[SCHED_OP_COUNT] = {
-        "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP",
-        "OV", "MERGE", "WAIT", "NORM",
-        "UPDATE", "GATHER", "DROP",
+        "F", "B", "I", "W", "R", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "EMBED_REDUCE",
+        "STEP", "OVERLAP_F_B", "REPLICA_REDUCE", "WAIT", "NORM", "UPDATE", "GATHER", "DROP",
     };
     return name[op];
 }
@@ -35,7 +34,7 @@ const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL])
 {
     char half[2][SCHED_CELL];
-    if (s->instr[i].op != SCHED_OV || i + 2 >= s->begin[s->p])
+    if (s->instr[i].op != SCHED_OVERLAP_F_B || i + 2 >= s->begin[s->p])
         return sched_cell(&s->instr[i], buf);
     snprintf(buf, SCHED_CELL, "(%.30s;%.30s)OVERLAP_F_B", sched_cell(&s->instr[i + 1], half[0]),
              sched_cell(&s->instr[i + 2], half[1]));
@@ -69,7 +68,7 @@ void sched_passed_add(const struct sched *s, struct text *out)
     }
 }
 
-int sched_held(const struct sched *s, int stage, int rank)
+int sched_stage_replica_on(const struct sched *s, int stage, int rank)
 {
     for (int h = stage; h < s->replicas * s->stages; h += s->stages)
         if (s->place[h] == rank)
@@ -87,9 +86,9 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own)
     case SCHED_RECV_F:
     case SCHED_SEND_B:
         return stage > 0 ? sched_rank_of(s, stage - 1, in.mb) : own;
-    case SCHED_TIED:
+    case SCHED_EMBED_REDUCE:
         return s->place[stage == 0 ? last : 0];
-    case SCHED_MERGE:
+    case SCHED_REPLICA_REDUCE:
         return s->place[s->place[stage] == own ? (s->replicas - 1) * s->stages + stage : stage];
     default:
         return own;
@@ -104,7 +103,7 @@ int sched_microbatches(const struct sched *s, int replica)
     return n;
 }
 
-int sched_held_count(const struct sched *s, int rank)
+int sched_stage_replicas_on(const struct sched *s, int rank)
 {
     int n = 0;
     for (int h = 0; h < s->replicas * s->stages; h++)
@@ -123,7 +122,7 @@ bool sched_has(const struct sched *s, enum sched_op op)
 bool sched_ends_meet(const struct sched *s)
 {
     for (int h = s->stages - 1; h < s->replicas * s->stages; h += s->stages)
-        if (sched_held(s, 0, s->place[h]) < 0)
+        if (sched_stage_replica_on(s, 0, s->place[h]) < 0)
             return false;
     return true;
 }

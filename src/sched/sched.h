@@ -14,7 +14,7 @@
  * A bidirectional schedule holds the parameters twice: `place` then has a second row, `way` says
  * which row each microbatch goes by, and a rank holds stages of both rows. The rows mirror one
  * another: the ranks come in pairs, and what a rank holds in one row its partner holds in the
- * other. A stage of a row is called a holding.
+ * other. A stage of a row is called a stage replica.
  */
 #ifndef PLAIT_SCHED_SCHED_H
 #define PLAIT_SCHED_SCHED_H
@@ -32,13 +32,14 @@ enum sched_op {
                                    stage-1; RECV: arrives for stage, made by stage+1) */
     SCHED_REDUCE, /* the sum of the gradients of `stage`, or of a segment of it, over the ranks that
                      hold the same is started */
-    SCHED_TIED,   /* sum of the tied embedding's gradient over first and last stage: one on each of
-                     their ranks, naming that stage, `peer` the other rank */
+    SCHED_EMBED_REDUCE, /* sum of the tied embedding's gradient over first and last stage: one on
+                     each of their ranks, naming that stage, `peer` the other rank */
     SCHED_STEP,   /* the optimizer updates the weights of all this rank's stages */
-    SCHED_OV,     /* the next two instructions, an F and a B, are one action: it starts when both
-                     inputs are there and gives both results at its end; stage and mb are the F's */
-    SCHED_MERGE,  /* sum of the gradients of `stage` over its two replicas: one on each of their
-                     ranks, `peer` the other */
+    SCHED_OVERLAP_F_B, /* the next two instructions, an F and a B, are one action: it starts when
+                     both inputs are there and gives both results at its end; stage and mb are the
+                     F's */
+    SCHED_REPLICA_REDUCE, /* sum of the gradients of `stage` over its two replicas: one on each of
+                     their ranks, `peer` the other */
     SCHED_WAIT,   /* all sums and gathers that this rank has started are complete after this */
     SCHED_NORM,   /* loss, tokens and squared norm of the gradient are summed over all ranks */
     SCHED_UPDATE, /* the optimizer updates what this rank owns of the weights of `stage`, or of a
@@ -55,9 +56,9 @@ enum { SCHED_COMPUTE_OPS = SCHED_R + 1 };
 
 /* 8 bytes. `seg` 0: all of the stage; else a segment of it, a run of its layers, counted from 1 at
  * its first layer (R, B, W, REDUCE, UPDATE, GATHER and DROP alone). `peer` is the other pipeline
- * rank of a send, receive, tied or merged sum, else the rank itself. mb is 0 where it means nothing
- * (REDUCE, TIED, MERGE, UPDATE, GATHER, DROP, and what names no stage), and so is the stage of what
- * names none: STEP, WAIT and NORM. */
+ * rank of a send, receive, tied or merged sum, else the rank itself. mb is 0 where it means
+ * nothing (REDUCE, EMBED_REDUCE, REPLICA_REDUCE, UPDATE, GATHER, DROP, and what names no stage),
+ * and so is the stage of what names none: STEP, WAIT and NORM. */
 struct sched_instr { uint8_t op, seg; uint16_t stage, mb, peer; };
 
 static inline bool sched_op_names_stage(int op)
@@ -67,7 +68,7 @@ static inline bool sched_op_names_stage(int op)
 /* F, B, I, W, R and their messages. */
 static inline bool sched_op_names_microbatch(int op)
 {
-    return op < SCHED_REDUCE || op == SCHED_OV;
+    return op < SCHED_REDUCE || op == SCHED_OVERLAP_F_B;
 }
 /* UPDATE, GATHER, DROP: of the weights of a stage. */
 static inline bool sched_op_moves_weights(int op)
@@ -105,27 +106,27 @@ struct sched {
     struct sched_instr *instr; /* owned; [begin[p]] */
 };
 
-/* Index of the holding at which microbatch mb meets a stage: 0 .. replicas * stages - 1. */
-static inline int sched_holding(const struct sched *s, int stage, int mb)
+/* Index of the stage replica at which microbatch mb meets a stage: 0 .. replicas * stages - 1. */
+static inline int sched_stage_replica(const struct sched *s, int stage, int mb)
 {
     return s->way[mb] * s->stages + stage;
 }
 /* Its rank. */
 static inline int sched_rank_of(const struct sched *s, int stage, int mb)
 {
-    return s->place[sched_holding(s, stage, mb)];
+    return s->place[sched_stage_replica(s, stage, mb)];
 }
 /* Does it begin what it does for its stage, of which the first segment is the last layers'? */
 static inline bool sched_begins_stage(const struct sched *s, struct sched_instr in)
 {
     return in.seg == 0 || in.seg == s->segments[in.stage];
 }
-/* The holding of a stage on a rank, which no two replicas of it share; -1: none there. */
-int sched_held(const struct sched *s, int stage, int rank);
+/* The stage replica of a stage on a rank, which no two replicas of it share; -1: none there. */
+int sched_stage_replica_on(const struct sched *s, int stage, int rank);
 /* Microbatches that go by a replica. */
 int sched_microbatches(const struct sched *s, int replica);
 /* Holdings of a rank. */
-int sched_held_count(const struct sched *s, int rank);
+int sched_stage_replicas_on(const struct sched *s, int rank);
 /* Is there an instruction of this kind? Linear in instructions. */
 bool sched_has(const struct sched *s, enum sched_op op);
 /* Does every head stand on the rank of an embedding, so that no copy is needed to tie them? */
@@ -204,17 +205,17 @@ void sched_free(struct sched *s);
 
 /* Text form: one line a rank, cells separated by commas, cell = <stage><F|B|I|W|R><mb>, or for a
  * pair (<stage>F<mb>;<stage>B<mb>)OVERLAP_F_B; empty cells are idle slots and are skipped. Lowered
- * schedules print in the same form: 0SEND_F3, 2REDUCE, 0TIED, 1MERGE, WAIT, NORM, STEP; segment 3
- * of stage 2 is 2.3: 2.3B7, 2.3REDUCE. Cells of F, B, I, W, sends, receives and pairs are those of
- * PyTorch's pipelining (torch.distributed.pipelining). */
+ * schedules print in the same form: 0SEND_F3, 2REDUCE, 0EMBED_REDUCE, 1REPLICA_REDUCE, WAIT, NORM,
+ * STEP; segment 3 of stage 2 is 2.3: 2.3B7, 2.3REDUCE. Cells of F, B, I, W, sends, receives and
+ * pairs are those of PyTorch's pipelining (torch.distributed.pipelining). */
 void sched_print(const struct sched *s, struct text *out);
 /* Strict parser of both forms: what follows a valid token is refused, with line and column. p is
  * the number of lines, m and stages come from the cells; a stage stands on the first rank with a
  * forward of it. Microbatches whose forward of stage 0 stands on another rank than that of
- * microbatch 0 go by a second replica. OV is read as OVERLAP_F_B. Text without any B, I, W is
- * forward only; text with a send or the like is lowered already. Actions of enum sched_passed, as
- * in 1UNSHARD, are counted in out->passed and else passed over. What the text says is not proved
- * here: sched_check does. Errors: ERR_CONFIG. */
+ * microbatch 0 go by a second replica. Older names are read, too: TIED, MERGE, OV. Text without
+ * any B, I, W is forward only; text with a send or the like is lowered already. Actions of enum
+ * sched_passed, as in 1UNSHARD, are counted in out->passed and else passed over. What the text
+ * says is not proved here: sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
 /* The same computing with the weight gradients of every stage added in the order of the
@@ -233,18 +234,19 @@ enum err sched_recompute(const struct sched *s, struct sched *out);
 
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
-    bool tied;   /* first and last stage share the embedding: add TIED on the two ranks */
+    bool tied;   /* first and last stage share the embedding: add EMBED_REDUCE on the two ranks */
     bool step;   /* add NORM and STEP at the end */
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
  * earlier where the channel (from, to, kind) would otherwise lose the sender's order (rules V5,
  * V6). Both stand outside of a pair. The RECV of what follows an R comes before that R, which
  * needs no message and runs while that one is on its way. REDUCE follows the last B or W of its
- * stage; WAIT, TIED, NORM and STEP end the list. tied has no effect when one rank holds both
- * stages. With two replicas each rank ends in the REDUCEs of what it holds, WAIT, its MERGEs, by
- * stage, NORM and STEP: MERGE when there is a STEP. A schedule that breaks V1 to V4 is refused as
- * sched_check does. Errors: ERR_CONFIG, also when two replicas have tied ends on different ranks;
- * ERR_INTERNAL: lowered already, or reductions asked of a forward-only one. */
+ * stage; WAIT, EMBED_REDUCE, NORM and STEP end the list. tied has no effect when one rank holds
+ * both stages. With two replicas each rank ends in the REDUCEs of what it holds, WAIT, its
+ * REPLICA_REDUCEs, by stage, NORM and STEP: REPLICA_REDUCE when there is a STEP. A schedule that
+ * breaks V1 to V4 is refused as sched_check does. Errors: ERR_CONFIG, also when two replicas have
+ * tied ends on different ranks; ERR_INTERNAL: lowered already, or reductions asked of a forward-
+ * only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 /* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
@@ -274,8 +276,9 @@ enum sched_rule { /* one error each, naming rank, place in its list, instruction
     SCHED_RULE_CHANNEL,       /* V6 sends and receives of one channel in the same order */
     SCHED_RULE_DEADLOCK,      /* V7 ends on an abstract machine with unbounded sends */
     SCHED_RULE_LEDGER,        /* V8 live activations never negative, zero at the end */
-    SCHED_RULE_REDUCTION,     /* V9 REDUCE, MERGE after the last B or W by count, and once for all
-                                 of a stage; WAIT after the REDUCEs and before TIED, MERGE, NORM */
+    SCHED_RULE_REDUCTION,     /* V9 REDUCE, REPLICA_REDUCE after the last B or W by count, and once
+                                 for all of a stage; WAIT after the REDUCEs and before EMBED_REDUCE,
+                                 REPLICA_REDUCE, NORM */
     SCHED_RULE_STEP,          /* V10 all ranks step or none: NORM after all else, then STEP, or an
                                  UPDATE of each segment */
     SCHED_RULE_WEIGHTS = 13,  /* V13 weights that are dropped, or of which only the owners have the
@@ -286,7 +289,7 @@ struct sched_report {
     int *peak;            /* owned; [p] most (stage, mb) activations alive at once per rank */
     int *full_peak;       /* owned; [p] of these, most at once with all that their forward saves:
                              with an R, while F runs and from R on */
-    int *stage_peak;      /* owned; [replicas * stages] slots: the same per holding, but from
+    int *stage_peak;      /* owned; [replicas * stages] slots: the same per stage replica, but from
                              RECV_F on, since what is received needs its slot already. Forward
                              only: and until the receiver has taken it, see ring */
     int *save_peak;       /* owned; [replicas * stages] most (stage, mb) at once of which all that a

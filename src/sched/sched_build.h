@@ -62,14 +62,14 @@ enum err sched_shape_even(const char *name, const struct sched_shape *shape);
 /* Rank on the other side of a send, receive, tied or merged sum on rank `own`; `own` for what has
  * none. */
 int sched_peer(const struct sched *s, struct sched_instr in, int own);
-/* Instruction i as the text form writes it: a pair is "(0F3;3B5)OVERLAP_F_B", from its OV
+/* Instruction i as the text form writes it: a pair is "(0F3;3B5)OVERLAP_F_B", from its OVERLAP_F_B
  * on. */
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
 
-/* ---- sched_channel.c: which messages share a channel ----------------------------------------
- * A channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
- * holding h of kind k all go by channel of[k * replicas * stages + h]; -1 when the neighbour stage
- * is on the same rank or there is none. */
+/* ---- sched_channel.c: which messages share a channel ---------------------------------------- A
+ * channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
+ * stage replica h of kind k all go by channel of[k replicas stages + h]; -1 when the neighbour
+ * stage is on the same rank or there is none. */
 struct sched_channels {
     int *of; /* owned; [2 * replicas * stages] */
     int n;   /* channels */
@@ -85,7 +85,7 @@ void sched_channels_free(struct sched_channels *c);
 static inline int sched_channel_of(const struct sched *s, const struct sched_channels *c, int kind,
                                    struct sched_instr in)
 {
-    return c->of[kind * s->replicas * s->stages + sched_holding(s, in.stage, in.mb)];
+    return c->of[kind * s->replicas * s->stages + sched_stage_replica(s, in.stage, in.mb)];
 }
 /* Stage whose message of kind `kind` the instruction of `stage` sends for microbatch mb: its
  * neighbour, or -1. */

@@ -21,22 +21,22 @@ struct canonical {
     int *turn;  /* owned; [m] place of a microbatch among those that go its way */
     int *at;    /* owned; [replicas * m] the inverse, each way's in a row of its own */
     int count[SCHED_MAX_REPLICAS]; /* microbatches of each way */
-    int *added; /* owned; [replicas * stages] gradients that a holding has added */
+    int *added; /* owned; [replicas * stages] gradients that a stage replica has added */
     bool *late; /* owned; [stages * m] its place in the list is passed, its turn is not */
 };
 
-/* Is it the turn of this microbatch's gradient in its holding? */
+/* Is it the turn of this microbatch's gradient in its stage replica? */
 static bool has_turn(const struct canonical *c, struct sched_instr in)
 {
-    return c->turn[in.mb] == c->added[sched_holding(c->s, in.stage, in.mb)];
+    return c->turn[in.mb] == c->added[sched_stage_replica(c->s, in.stage, in.mb)];
 }
 
 /* A weight gradient, alone or in a whole backward, when the list comes to it; and then what waits
- * in its holding and has its turn. */
+ * in its stage replica and has its turn. */
 static void weight(struct canonical *c, struct sched_instr in)
 {
     int m = c->s->m, way = c->s->way[in.mb], mb;
-    int *added = &c->added[sched_holding(c->s, in.stage, in.mb)];
+    int *added = &c->added[sched_stage_replica(c->s, in.stage, in.mb)];
     bool *late = &c->late[(int64_t)in.stage * m];
     if (!has_turn(c, in)) {
         late[in.mb] = true;
@@ -56,12 +56,12 @@ static int rewrite(struct canonical *c, const struct sched_instr *in)
         weight(c, *in);
         return 1;
     }
-    if (in->op != SCHED_OV) {
+    if (in->op != SCHED_OVERLAP_F_B) {
         sched_build_add(&c->out, (enum sched_op)in->op, in->stage, in->mb);
         return 1;
     }
     if (has_turn(c, in[2]))
-        sched_build_add(&c->out, SCHED_OV, in->stage, in->mb);
+        sched_build_add(&c->out, SCHED_OVERLAP_F_B, in->stage, in->mb);
     sched_build_add(&c->out, SCHED_F, in[1].stage, in[1].mb);
     weight(c, in[2]);
     return 3;

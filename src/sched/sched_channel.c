@@ -18,22 +18,22 @@ static int neighbour(const struct sched *s, const uint16_t *place, int kind, int
 
 int sched_sent_to(const struct sched *s, int kind, int stage, int mb)
 {
-    return neighbour(s, s->place + sched_holding(s, 0, mb), kind, stage);
+    return neighbour(s, s->place + sched_stage_replica(s, 0, mb), kind, stage);
 }
 
 enum err sched_channels_make(const struct sched *s, struct sched_channels *out)
 {
     struct channel { int kind, from, next; } *channel; /* those to one rank are a list */
-    int *head, holdings = s->replicas * s->stages;     /* [p] 1 + the first to this rank */
+    int *head, stage_replicas = s->replicas * s->stages;     /* [p] 1 + the first to this rank */
     enum err err = ERR_OK;
     *out = (struct sched_channels){0};
     TRY(mem_new(s->p, sizeof *head, "channels", &head));
-    TRY_OR(out_head, mem_new(2 * holdings, sizeof *channel, "channels", &channel));
-    TRY_OR(out_channel, mem_new(2 * holdings, sizeof *out->of, "channels", &out->of));
-    for (int i = 0; i < 2 * holdings; i++)
+    TRY_OR(out_head, mem_new(2 * stage_replicas, sizeof *channel, "channels", &channel));
+    TRY_OR(out_channel, mem_new(2 * stage_replicas, sizeof *out->of, "channels", &out->of));
+    for (int i = 0; i < 2 * stage_replicas; i++)
         out->of[i] = -1;
     for (int kind = 0; kind < 2; kind++)
-        for (int h = 0; h < holdings; h++) {
+        for (int h = 0; h < stage_replicas; h++) {
             const uint16_t *place = s->place + h / s->stages * s->stages;
             int to = neighbour(s, place, kind, h % s->stages), from = s->place[h];
             if (to < 0)
@@ -46,7 +46,7 @@ enum err sched_channels_make(const struct sched *s, struct sched_channels *out)
                 channel[c] = (struct channel){kind, from, *first};
                 *first = out->n;
             }
-            out->of[kind * holdings + h - h % s->stages + to] = c;
+            out->of[kind * stage_replicas + h - h % s->stages + to] = c;
         }
 out_channel:
     mem_free(channel);

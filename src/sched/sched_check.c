@@ -64,9 +64,9 @@ static enum err checker_open(struct sched_checker *c)
     int ops = s->lowered ? SCHED_UNIT_OPS : SCHED_COMPUTE_OPS;
     for (int op = 0; op < ops; op++)
         TRY(mem_new(c->units, sizeof *c->at[op], "schedule check", &c->at[op]));
-    int64_t holdings = (int64_t)s->replicas * s->stages;
-    TRY(mem_new(holdings, sizeof *c->reduce, "schedule check", &c->reduce));
-    TRY(mem_new(holdings, sizeof *c->merge, "schedule check", &c->merge));
+    int64_t stage_replicas = (int64_t)s->replicas * s->stages;
+    TRY(mem_new(stage_replicas, sizeof *c->reduce, "schedule check", &c->reduce));
+    TRY(mem_new(stage_replicas, sizeof *c->merge, "schedule check", &c->merge));
     TRY(mem_new(s->p, sizeof *c->step, "schedule check", &c->step));
     TRY(mem_new(s->p, sizeof *c->norm, "schedule check", &c->norm));
     TRY(sched_channels_make(s, &c->channels));
@@ -121,9 +121,9 @@ static void put(struct bytes *b, uint64_t value, int width)
 static enum err hash_program(const struct sched *s, uint64_t *out)
 {
     struct bytes b = {0};
-    int64_t n = s->begin[s->p], holdings = (int64_t)s->replicas * s->stages;
-    TRY(mem_new(32 + 2 * holdings + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1, "schedule hash",
-                &b.p));
+    int64_t n = s->begin[s->p], stage_replicas = (int64_t)s->replicas * s->stages;
+    TRY(mem_new(32 + 2 * stage_replicas + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1,
+                "schedule hash", &b.p));
     put(&b, (uint64_t)s->p, 4);
     put(&b, (uint64_t)s->m, 4);
     put(&b, (uint64_t)s->v, 4);
@@ -132,7 +132,7 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
     put(&b, (uint64_t)s->slices, 4);
     put(&b, s->forward_only, 4);
     put(&b, s->lowered, 4);
-    for (int64_t h = 0; h < holdings; h++)
+    for (int64_t h = 0; h < stage_replicas; h++)
         put(&b, s->place[h], 2);
     for (int mb = 0; mb < s->m; mb++)
         put(&b, s->way[mb], 1);
@@ -153,12 +153,12 @@ static enum err hash_program(const struct sched *s, uint64_t *out)
 static enum err fill_report(struct sched_checker *c)
 {
     struct sched_report *r = c->report;
-    int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
+    int64_t stage_replicas = (int64_t)c->s->replicas * c->s->stages;
     TRY(mem_new(c->s->p, sizeof *r->peak, "schedule peaks", &r->peak));
     TRY(mem_new(c->s->p, sizeof *r->full_peak, "schedule peaks", &r->full_peak));
-    TRY(mem_new(holdings, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
-    TRY(mem_new(holdings, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
-    TRY(mem_new(holdings, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
+    TRY(mem_new(stage_replicas, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
+    TRY(mem_new(stage_replicas, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
+    TRY(mem_new(stage_replicas, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
     enum err err = prove(c, RULE_COUNT);
     if (err == ERR_CONFIG)
         r->rule = c->rule;

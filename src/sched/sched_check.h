@@ -20,9 +20,9 @@ struct sched_checker {
      * segment; 0 when it is nowhere */
     uint32_t *at[SCHED_UNIT_OPS];
     uint32_t *reduce;  /* owned; [replicas * stages] the same for REDUCE */
-    uint32_t *merge;   /* owned; [replicas * stages] the same for MERGE */
+    uint32_t *merge;   /* owned; [replicas * stages] the same for REPLICA_REDUCE */
     uint32_t *step, *norm; /* owned; [p] the same for STEP, NORM */
-    uint32_t tied[2];  /* the same for TIED of the first and the last stage */
+    uint32_t tied[2];  /* the same for EMBED_REDUCE of the first and the last stage */
     struct sched_channels channels;
 };
 

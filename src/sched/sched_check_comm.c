@@ -141,8 +141,8 @@ out_free:
     return err;
 }
 
-/* The other holder must have come to its TIED; count - 1 instructions lie before it. A TIED without
- * its other half is rule V9's, and so is one on the same rank. */
+/* The other holder must have come to its EMBED_REDUCE; count - 1 instructions lie before it. A
+ * EMBED_REDUCE without its other half is rule V9's, and so is one on the same rank. */
 static bool tied_need(const struct sched_checker *c, const struct sched_instr *in,
                       struct sched_need *out)
 {
@@ -151,30 +151,31 @@ static bool tied_need(const struct sched_checker *c, const struct sched_instr *i
         return false;
     out->rank = c->s->place[stage];
     out->count = c->tied[stage != 0] - 1;
-    out->on = (struct sched_instr){.op = SCHED_TIED, .stage = stage,
+    out->on = (struct sched_instr){.op = SCHED_EMBED_REDUCE, .stage = stage,
                                    .peer = c->s->place[in->stage]};
     return true;
 }
 
-/* The same for MERGE. */
+/* The same for REPLICA_REDUCE. */
 static bool merge_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
-    int held = sched_held(c->s, in->stage, in->peer);
+    int held = sched_stage_replica_on(c->s, in->stage, in->peer);
     if (held < 0 || !c->merge[held])
         return false;
     out->rank = in->peer;
     out->count = c->merge[held] - 1;
-    out->on = (struct sched_instr){.op = SCHED_MERGE, .stage = in->stage, .peer = in->peer};
+    out->on =
+        (struct sched_instr){.op = SCHED_REPLICA_REDUCE, .stage = in->stage, .peer = in->peer};
     return true;
 }
 
 static bool message_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
-    if (in->op == SCHED_TIED)
+    if (in->op == SCHED_EMBED_REDUCE)
         return tied_need(c, in, out);
-    if (in->op == SCHED_MERGE)
+    if (in->op == SCHED_REPLICA_REDUCE)
         return merge_need(c, in, out);
     if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
         return false;

@@ -27,34 +27,34 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");
-    if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OV)
+    if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OVERLAP_F_B)
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
     if (!s->lowered && in->seg != 0)
         return sched_broken(c, rank, i, "the schedule is compute only; leave the segment out");
-    if (s->replicas == 1 && in->op == SCHED_MERGE)
+    if (s->replicas == 1 && in->op == SCHED_REPLICA_REDUCE)
         return sched_broken(c, rank, i, "the parameters have one replica; remove it");
-    if (s->replicas > 1 && in->op == SCHED_TIED)
+    if (s->replicas > 1 && in->op == SCHED_EMBED_REDUCE)
         return sched_broken(c, rank, i,
                             "with two replicas both ends stand on one rank and share one "
                             "embedding; remove it");
     return ERR_OK;
 }
 
-/* Where in the table an instruction is noted; NULL for TIED of an inner stage. What stands on a
- * wrong rank is noted with the first replica, and refused by V2. */
+/* Where in the table an instruction is noted; NULL for EMBED_REDUCE of an inner stage. What stands
+ * on a wrong rank is noted with the first replica, and refused by V2. */
 static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_instr *in)
 {
-    int held = sched_held(c->s, in->stage, rank);
+    int held = sched_stage_replica_on(c->s, in->stage, rank);
     switch (in->op) {
     case SCHED_REDUCE:
         return &c->reduce[held < 0 ? in->stage : held];
-    case SCHED_MERGE:
+    case SCHED_REPLICA_REDUCE:
         return &c->merge[held < 0 ? in->stage : held];
     case SCHED_STEP:
         return &c->step[rank];
     case SCHED_NORM:
         return &c->norm[rank];
-    case SCHED_TIED:
+    case SCHED_EMBED_REDUCE:
         if (in->stage != 0 && in->stage != c->s->stages - 1)
             return NULL;
         return &c->tied[in->stage != 0];
@@ -67,7 +67,7 @@ static enum err note(struct sched_checker *c, int rank, int64_t i)
 {
     const struct sched_instr *in = &c->s->instr[i];
     TRY(note_fields(c, rank, i));
-    if (in->op == SCHED_OV || !sched_ends_stage(*in))
+    if (in->op == SCHED_OVERLAP_F_B || !sched_ends_stage(*in))
         return ERR_OK; /* its halves are noted, or its last segment */
     if (sched_op_moves_weights(in->op) || in->op == SCHED_WAIT)
         return ERR_OK; /* V9, V10 and V13 look at them */
@@ -153,10 +153,10 @@ enum err sched_check_placement(struct sched_checker *c)
     for (int rank = 0; rank < s->p; rank++) {
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             struct sched_instr in = s->instr[i];
-            bool whole = !sched_op_names_microbatch(in.op) && in.op != SCHED_TIED;
+            bool whole = !sched_op_names_microbatch(in.op) && in.op != SCHED_EMBED_REDUCE;
             int home = sched_rank_of(s, in.stage, in.mb);
             if (!sched_op_names_stage(in.op) || home == rank ||
-                (whole && sched_held(s, in.stage, rank) >= 0))
+                (whole && sched_stage_replica_on(s, in.stage, rank) >= 0))
                 continue;
             return sched_broken(c, rank, i, "stage %d stands on rank %d%s; move it there", in.stage,
                                 home, s->replicas > 1 ? " for this microbatch" : "");
@@ -271,7 +271,7 @@ static enum err check_pairs(const struct sched_checker *c)
     for (int rank = 0; rank < s->p; rank++) {
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             const struct sched_instr *in = &s->instr[i];
-            if (in->op != SCHED_OV)
+            if (in->op != SCHED_OVERLAP_F_B)
                 continue;
             if (i + 2 >= s->begin[rank + 1] || in[1].op != SCHED_F || in[2].op != SCHED_B ||
                 in->stage != in[1].stage || in->mb != in[1].mb || in[2].seg != 0)

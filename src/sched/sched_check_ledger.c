@@ -2,12 +2,12 @@
  *
  * V8 ledger, and how many buffers messages leave from.
  *
- * The ledger counts activations in (stage, mb) units, on each rank and in each holding. One lives
- * from its F to its B or W. Forward only, it ends when its result has left: with its send, with the
- * F of the next stage when that is on the same rank, at once at the last stage. A stage's slots are
- * counted from RECV_F on, its save sets, which hold what the forward makes for the backward, from F
- * on; what an R makes again is not kept between the two. The peaks are what the executor allocates
- * by; they are proved here once instead of counted there.
+ * The ledger counts activations in (stage, mb) units, on each rank and in each stage replica. One
+ * lives from its F to its B or W. Forward only, it ends when its result has left: with its send,
+ * with the F of the next stage when that is on the same rank, at once at the last stage. A stage's
+ * slots are counted from RECV_F on, its save sets, which hold what the forward makes for the
+ * backward, from F on; what an R makes again is not kept between the two. The peaks are what the
+ * executor allocates by; they are proved here once instead of counted there.
  *
  * I and W apart leave a gradient to be kept between them; grad_peak counts those, and a B, which is
  * both, for its own moment.
@@ -37,14 +37,14 @@ static void count_up(int *live, int *peak)
 /* All that the forward of this instruction's unit saves is made, by F or R; and given back. */
 static void keep_saves(struct ledger *l, struct sched_instr in)
 {
-    int h = sched_holding(l->c->s, in.stage, in.mb);
+    int h = sched_stage_replica(l->c->s, in.stage, in.mb);
     count_up(&l->saves[h], &l->c->report->save_peak[h]);
     count_up(&l->rank_full, &l->c->report->full_peak[l->c->s->place[h]]);
 }
 
 static void give_saves(struct ledger *l, struct sched_instr in)
 {
-    l->saves[sched_holding(l->c->s, in.stage, in.mb)]--;
+    l->saves[sched_stage_replica(l->c->s, in.stage, in.mb)]--;
     l->rank_full--;
 }
 
@@ -63,7 +63,7 @@ static enum err end_life(struct ledger *l, int64_t i, int stage)
         return sched_broken(l->c, sched_rank_of(s, stage, mb), i,
                             "the activation of %dF%d is not alive here; keep F before", stage, mb);
     *alive = false;
-    l->slots[sched_holding(s, stage, mb)]--;
+    l->slots[sched_stage_replica(s, stage, mb)]--;
     l->rank_live--;
     return ERR_OK;
 }
@@ -73,7 +73,7 @@ static enum err forward(struct ledger *l, int64_t i)
     const struct sched *s = l->c->s;
     struct sched_report *r = l->c->report;
     struct sched_instr in = s->instr[i];
-    int h = sched_holding(s, in.stage, in.mb);
+    int h = sched_stage_replica(s, in.stage, in.mb);
     bool local = in.stage > 0 && stays(s, in.stage - 1, in.mb);
     bool received = s->lowered && in.stage > 0 && !local;
     if (!received)
@@ -95,7 +95,7 @@ static enum err account(struct ledger *l, int64_t i)
 {
     struct sched_report *r = l->c->report;
     struct sched_instr in = l->c->s->instr[i];
-    int h = sched_holding(l->c->s, in.stage, in.mb);
+    int h = sched_stage_replica(l->c->s, in.stage, in.mb);
     if (!sched_ends_stage(in))
         return ERR_OK;
     switch (in.op) {
@@ -144,12 +144,12 @@ static enum err play_ledger(struct ledger *l)
 enum err sched_check_ledger(struct sched_checker *c)
 {
     struct ledger l = {.c = c};
-    int64_t holdings = (int64_t)c->s->replicas * c->s->stages;
+    int64_t stage_replicas = (int64_t)c->s->replicas * c->s->stages;
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(c->units, sizeof *l.alive, "schedule ledger", &l.alive));
-    TRY_OR(out_free, mem_new(holdings, sizeof *l.slots, "schedule ledger", &l.slots));
-    TRY_OR(out_free, mem_new(holdings, sizeof *l.saves, "schedule ledger", &l.saves));
-    TRY_OR(out_free, mem_new(holdings, sizeof *l.grads, "schedule ledger", &l.grads));
+    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.slots, "schedule ledger", &l.slots));
+    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.saves, "schedule ledger", &l.saves));
+    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.grads, "schedule ledger", &l.grads));
     TRY_OR(out_free, play_ledger(&l));
 out_free:
     mem_free(l.alive);
@@ -304,7 +304,7 @@ static void count_rings(struct buffers *b)
     }
 }
 
-/* Slots of a holding may have to be more than are alive at once. */
+/* Slots of a stage replica may have to be more than are alive at once. */
 static void count_slots(struct buffers *b)
 {
     const struct sched *s = b->s;
@@ -314,7 +314,7 @@ static void count_slots(struct buffers *b)
         for (int64_t i = s->begin[s->place[h]]; i < s->begin[s->place[h] + 1]; i++) {
             const struct sched_instr *in = &s->instr[i];
             bool taker = in->op == SCHED_RECV_F || (in->op == SCHED_F && takes(b, in));
-            if (taker && sched_holding(s, in->stage, in->mb) == h)
+            if (taker && sched_stage_replica(s, in->stage, in->mb) == h)
                 b->turn[n++] = sched_unit(s, in->stage, in->mb);
         }
         peak[h] = (int)num_max(peak[h], count(b, n));

@@ -110,7 +110,8 @@ static bool any_of(const uint32_t *at, int n)
     return false;
 }
 
-/* The sum of holding h at place `at` of its rank (from 1) must follow all its weight gradients. */
+/* The sum of stage replica h at place `at` of its rank (from 1) must follow all its weight
+ * gradients. */
 static enum err check_summands(const struct sched_checker *c, int h, uint32_t at)
 {
     const struct sched *s = c->s;
@@ -118,7 +119,7 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
     for (int mb = 0; mb < s->m; mb++) {
         int64_t unit = sched_unit(s, stage, mb);
         uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
-        if (sched_holding(s, stage, mb) != h)
+        if (sched_stage_replica(s, stage, mb) != h)
             continue;
         all++;
         added += (b ? b : w) < at;
@@ -131,12 +132,12 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
     return ERR_OK;
 }
 
-/* REDUCE: on all holdings or none, each after its summands. */
+/* REDUCE: on all stage replicas or none, each after its summands. */
 static enum err check_reduces(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
-    for (int h = 0; any_of(c->reduce, holdings) && h < holdings; h++) {
+    int stage_replicas = s->replicas * s->stages;
+    for (int h = 0; any_of(c->reduce, stage_replicas) && h < stage_replicas; h++) {
         int rank = s->place[h];
         if (!c->reduce[h])
             return sched_broken(c, rank, s->begin[rank + 1] - 1,
@@ -178,8 +179,8 @@ static enum err check_waits(const struct sched_checker *c)
         int64_t sum = -1;
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             int op = s->instr[i].op;
-            bool reads = op == SCHED_TIED || op == SCHED_MERGE || op == SCHED_NORM ||
-                         op == SCHED_STEP || op == SCHED_UPDATE;
+            bool reads = op == SCHED_EMBED_REDUCE || op == SCHED_REPLICA_REDUCE ||
+                         op == SCHED_NORM || op == SCHED_STEP || op == SCHED_UPDATE;
             if (sum >= 0 && reads)
                 return broken_wait(c, rank, sum, i);
             sum = op == SCHED_REDUCE ? i : op == SCHED_WAIT ? -1 : sum;
@@ -195,7 +196,7 @@ static enum err check_waits(const struct sched_checker *c)
 static enum err check_shared(const struct sched_checker *c, int h, uint32_t at)
 {
     const struct sched *s = c->s;
-    int head = h % s->stages == 0 ? sched_held(s, s->stages - 1, s->place[h]) : -1;
+    int head = h % s->stages == 0 ? sched_stage_replica_on(s, s->stages - 1, s->place[h]) : -1;
     return head < 0 ? ERR_OK : check_summands(c, head, at);
 }
 
@@ -204,12 +205,12 @@ static enum err check_merge(const struct sched_checker *c, int h)
     const struct sched *s = c->s;
     int rank = s->place[h], stage = h % s->stages;
     int64_t i = s->begin[rank] + c->merge[h] - 1;
-    struct sched_instr in = {.op = SCHED_MERGE, .stage = (uint16_t)stage};
+    struct sched_instr in = {.op = SCHED_REPLICA_REDUCE, .stage = (uint16_t)stage};
     int peer = sched_peer(s, in, rank);
     if (!c->merge[h])
         return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                            "the replicas of stage %d must be summed, but there is no %dMERGE; add "
-                            "it", stage, stage);
+                            "the replicas of stage %d must be summed, but there is no "
+                            "%dREPLICA_REDUCE; add it", stage, stage);
     if (s->instr[i].peer != peer)
         return sched_broken(c, rank, i, "its peer is rank %d, the other replica is on rank %d; "
                                         "use that", s->instr[i].peer, peer);
@@ -220,25 +221,25 @@ static enum err check_merge(const struct sched_checker *c, int h)
     return check_shared(c, h, c->merge[h]);
 }
 
-/* MERGE: on all holdings when there are two replicas that are stepped or any is summed, each after
- * its summands and its REDUCE. */
+/* REPLICA_REDUCE: on all stage replicas when there are two replicas that are stepped or any is
+ * summed, each after its summands and its REDUCE. */
 static enum err check_merges(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
+    int stage_replicas = s->replicas * s->stages;
     if (s->replicas == 1)
         return ERR_OK;
-    for (int h = 0; h < holdings; h++)
+    for (int h = 0; h < stage_replicas; h++)
         if (c->reduce[h])
             TRY(check_shared(c, h, c->reduce[h]));
-    if (!any_of(c->merge, holdings) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
+    if (!any_of(c->merge, stage_replicas) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
         return ERR_OK;
-    for (int h = 0; h < holdings; h++)
+    for (int h = 0; h < stage_replicas; h++)
         TRY(check_merge(c, h));
     return ERR_OK;
 }
 
-/* TIED: both or none, on two ranks, each after the sum it continues. */
+/* EMBED_REDUCE: both or none, on two ranks, each after the sum it continues. */
 static enum err check_tied(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -255,7 +256,8 @@ static enum err check_tied(const struct sched_checker *c)
                                 "its peer is rank %d, the other holder is rank %d; use that",
                                 s->instr[i].peer, other);
         if (!c->tied[1 - k])
-            return sched_broken(c, rank, i, "rank %d has no %dTIED; add it", other, holder[1 - k]);
+            return sched_broken(c, rank, i, "rank %d has no %dEMBED_REDUCE; add it", other,
+                                holder[1 - k]);
         if (c->reduce[stage] > c->tied[k])
             return sched_broken(c, rank, i,
                                 "stage %d is reduced later, at place %u; move it after",

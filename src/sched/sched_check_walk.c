@@ -39,7 +39,7 @@ static bool waits_alone(const struct stuck *k, int64_t i, struct sched_need *out
  * that it is whole. */
 static bool waits(const struct stuck *k, int64_t i, struct sched_need *out)
 {
-    if (k->c->s->instr[i].op == SCHED_OV)
+    if (k->c->s->instr[i].op == SCHED_OVERLAP_F_B)
         return waits_alone(k, i + 1, out) || waits_alone(k, i + 2, out);
     return waits_alone(k, i, out);
 }

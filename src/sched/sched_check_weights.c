@@ -23,7 +23,7 @@ static enum err take_update(struct steps *k, int64_t i)
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
     int segments = s->segments[in.stage];
-    uint16_t *next = &k->next[sched_held(s, in.stage, k->rank)];
+    uint16_t *next = &k->next[sched_stage_replica_on(s, in.stage, k->rank)];
     if (*next > segments)
         return sched_broken(k->c, k->rank, i, "all of stage %d is updated already; remove it",
                             in.stage);
@@ -98,11 +98,11 @@ static enum err check_alike(const struct steps *k, const struct steps *first)
 enum err sched_check_step(struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
+    int stage_replicas = s->replicas * s->stages;
     struct steps first = {0}, k = {.c = c};
     enum err err = ERR_OK;
-    TRY(mem_new(holdings, sizeof *k.next, "schedule steps", &k.next));
-    for (int h = 0; h < holdings; h++)
+    TRY(mem_new(stage_replicas, sizeof *k.next, "schedule steps", &k.next));
+    for (int h = 0; h < stage_replicas; h++)
         k.next[h] = 1;
     for (int rank = 0; rank < s->p && err == ERR_OK; rank++) {
         k = (struct steps){.c = c, .rank = rank, .next = k.next};
@@ -129,9 +129,9 @@ struct held {
     int64_t by;
 };
 
-/* Of a holding: its first segment in `held`, how many of them are OWN, and the last instruction
- * that computed with all of them. */
-struct holding {
+/* Of a stage replica: its first segment in `held`, how many of them are OWN, and the last
+ * instruction that computed with all of them. */
+struct stage_replica {
     int64_t first, own, used;
 };
 
@@ -141,7 +141,7 @@ struct weights {
     const struct sched_checker *c;
     int rank;
     int64_t waited;     /* the rank's last WAIT */
-    struct holding *of; /* owned; [replicas * stages + 1] */
+    struct stage_replica *of; /* owned; [replicas * stages + 1] */
     struct held *held;  /* owned */
 };
 
@@ -164,7 +164,7 @@ static enum err change(struct weights *k, int64_t i)
 {
     struct sched_instr in = k->c->s->instr[i];
     int64_t begin, end;
-    int h = sched_held(k->c->s, in.stage, k->rank);
+    int h = sched_stage_replica_on(k->c->s, in.stage, k->rank);
     find(k, h, in.seg, &begin, &end);
     for (int64_t at = begin; at < end; at++) {
         enum state state = state_of(k, h, at);
@@ -189,7 +189,7 @@ static enum err change(struct weights *k, int64_t i)
 static enum err use(struct weights *k, int64_t i, int stage, int seg)
 {
     int64_t begin, end;
-    int h = sched_held(k->c->s, stage, k->rank);
+    int h = sched_stage_replica_on(k->c->s, stage, k->rank);
     find(k, h, seg, &begin, &end);
     if (end - begin > 1 ? k->of[h].own > 0 : state_of(k, h, begin) == OWN)
         return sched_broken(k->c, k->rank, i,
@@ -214,7 +214,7 @@ static enum err take(struct weights *k, int64_t i)
         return ERR_OK;
     TRY(use(k, i, in.stage, in.seg));
     bool head = in.stage == s->stages - 1 && sched_begins_stage(s, in);
-    return head && sched_held(s, 0, k->rank) >= 0 ? use(k, i, 0, 1) : ERR_OK;
+    return head && sched_stage_replica_on(s, 0, k->rank) >= 0 ? use(k, i, 0, 1) : ERR_OK;
 }
 
 /* Of the rank whose list has ended. */
@@ -238,15 +238,15 @@ static enum err check_end(const struct weights *k)
 enum err sched_check_weights(struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    int holdings = s->replicas * s->stages;
+    int stage_replicas = s->replicas * s->stages;
     struct weights k = {.c = c};
     enum err err = ERR_OK;
     if (!sched_has(s, SCHED_UPDATE) && !sched_has(s, SCHED_GATHER) && !sched_has(s, SCHED_DROP))
         return ERR_OK;
-    TRY(mem_new(holdings + 1, sizeof *k.of, "schedule weights", &k.of));
-    for (int h = 0; h < holdings; h++)
+    TRY(mem_new(stage_replicas + 1, sizeof *k.of, "schedule weights", &k.of));
+    for (int h = 0; h < stage_replicas; h++)
         k.of[h + 1].first = k.of[h].first + s->segments[h % s->stages];
-    TRY_OR(out, mem_new(k.of[holdings].first, sizeof *k.held, "schedule weights", &k.held));
+    TRY_OR(out, mem_new(k.of[stage_replicas].first, sizeof *k.held, "schedule weights", &k.held));
     for (k.rank = 0; k.rank < s->p && err == ERR_OK; k.rank++) {
         k.waited = -1;
         for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1] && err == ERR_OK; i++)

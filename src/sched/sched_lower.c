@@ -36,7 +36,7 @@ static int channel_of(const struct lowering *l, int kind, int stage, int mb)
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
 static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 {
-    if (in.op == SCHED_W || in.op == SCHED_R || in.op == SCHED_OV)
+    if (in.op == SCHED_W || in.op == SCHED_R || in.op == SCHED_OVERLAP_F_B)
         return -1;
     int kind = sched_kind_of(in.op);
     int to = sched_sent_to(l->s, kind, in.stage, in.mb);
@@ -114,7 +114,8 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
     int lead = 0;
     while (in[lead].op == SCHED_R)
         lead++;
-    int first = lead + (in[lead].op == SCHED_OV), n = lead + (in[lead].op == SCHED_OV ? 3 : 1);
+    bool pair = in[lead].op == SCHED_OVERLAP_F_B;
+    int first = lead + pair, n = lead + (pair ? 3 : 1);
     for (int i = first; i < n; i++)
         before(l, in[i]);
     for (int i = 0; i < n; i++)
@@ -128,7 +129,7 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
 static void add_each(struct lowering *l, int rank, enum sched_op op)
 {
     for (int stage = 0; stage < l->s->stages; stage++)
-        if (l->s->replicas > 1 && sched_held(l->s, stage, rank) >= 0)
+        if (l->s->replicas > 1 && sched_stage_replica_on(l->s, stage, rank) >= 0)
             sched_build_add(&l->out, op, stage, 0);
 }
 
@@ -141,11 +142,11 @@ static void end_rank(struct lowering *l, int rank)
     if (l->args->reduce)
         sched_build_add(&l->out, SCHED_WAIT, 0, 0);
     if (l->args->step)
-        add_each(l, rank, SCHED_MERGE);
+        add_each(l, rank, SCHED_REPLICA_REDUCE);
     if (tied && l->s->place[first] == rank)
-        sched_build_add(&l->out, SCHED_TIED, first, 0);
+        sched_build_add(&l->out, SCHED_EMBED_REDUCE, first, 0);
     if (tied && l->s->place[last] == rank)
-        sched_build_add(&l->out, SCHED_TIED, last, 0);
+        sched_build_add(&l->out, SCHED_EMBED_REDUCE, last, 0);
     if (l->args->step) {
         sched_build_add(&l->out, SCHED_NORM, 0, 0);
         sched_build_add(&l->out, SCHED_STEP, 0, 0);

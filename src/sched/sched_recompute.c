@@ -30,7 +30,7 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];) {
-            int n = s->instr[i].op == SCHED_OV ? 3 : 1;
+            int n = s->instr[i].op == SCHED_OVERLAP_F_B ? 3 : 1;
             const struct sched_instr *in = &s->instr[i + n - 1];
             const struct sched_instr *before = i > s->begin[rank] ? in - 1 : NULL;
             bool backward = in->op == SCHED_B || in->op == SCHED_I;

@@ -72,7 +72,7 @@ const char *sched_not_whole(const struct sched *s)
 {
     if (sched_has(s, SCHED_I))
         return "are in halves, of which the second needs all that a forward saves";
-    if (s->replicas > 1 || sched_has(s, SCHED_OV))
+    if (s->replicas > 1 || sched_has(s, SCHED_OVERLAP_F_B))
         return "are halves of pairs, or go both ways";
     return NULL;
 }

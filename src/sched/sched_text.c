@@ -138,19 +138,29 @@ static const char *not_read(const struct scanner *x, int64_t at)
            "(SEND_F, RECV_F, UNSHARD, STEP, ...)";
 }
 
-/* The longest name of capital letters and underscores must be one of an instruction. */
+static bool is_name(const char *name, const char *at, int64_t n)
+{
+    return (int64_t)strlen(name) == n && memcmp(name, at, (size_t)n) == 0;
+}
+
+/* The longest name of capital letters and underscores must be one of an instruction, or what it was
+ * called in texts of before. */
 static enum err read_op(struct scanner *x, uint8_t *op)
 {
+    static const struct { const char *name; enum sched_op op; } before[] = {
+        {"TIED", SCHED_EMBED_REDUCE}, {"MERGE", SCHED_REPLICA_REDUCE}, {"OV", SCHED_OVERLAP_F_B}};
     int64_t start = x->at;
     x->at = end_of_name(x);
-    for (int i = 0; i < SCHED_OP_COUNT; i++) {
-        const char *name = sched_op_name((enum sched_op)i);
-        if ((int64_t)strlen(name) == x->at - start &&
-            memcmp(name, x->text + start, strlen(name)) == 0) {
+    for (int i = 0; i < SCHED_OP_COUNT; i++)
+        if (is_name(sched_op_name((enum sched_op)i), x->text + start, x->at - start)) {
             *op = (uint8_t)i;
             return ERR_OK;
         }
-    }
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        if (is_name(before[i].name, x->text + start, x->at - start)) {
+            *op = (uint8_t)before[i].op;
+            return ERR_OK;
+        }
     return refuse(x, start, not_read(x, start));
 }
 
@@ -178,8 +188,8 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
         return refuse(x, start,
                       numbered ? "this names no stage; leave the number out, as in STEP"
                                : "a stage must come first, as in 2F0");
-    if (in->op == SCHED_OV)
-        return refuse(x, start, "OV ends a pair, as in (0F1;1B0)OVERLAP_F_B");
+    if (in->op == SCHED_OVERLAP_F_B)
+        return refuse(x, start, "OVERLAP_F_B ends a pair, as in (0F1;1B0)OVERLAP_F_B");
     if (sched_op_names_microbatch(in->op))
         TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     in->stage = (uint16_t)stage;
@@ -199,7 +209,7 @@ static enum err read_pair(struct scanner *x, struct sched_instr in[3])
     if (!whole || !(take(x, ")OVERLAP_F_B") || take(x, ")OV")) || in[1].op != SCHED_F ||
         in[2].op != SCHED_B)
         return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OVERLAP_F_B");
-    in[0] = (struct sched_instr){.op = SCHED_OV, .stage = in[1].stage, .mb = in[1].mb};
+    in[0] = (struct sched_instr){.op = SCHED_OVERLAP_F_B, .stage = in[1].stage, .mb = in[1].mb};
     return ERR_OK;
 }
 
@@ -250,7 +260,7 @@ static enum err learn(struct found *f, struct sched_instr in)
         f->cap = cap;
     }
     f->instr[f->n++] = in;
-    if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OV)
+    if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OVERLAP_F_B)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
         f->backward = true;
@@ -357,19 +367,20 @@ static void note_places(struct sched *s, enum sched_op below)
     for (int rank = s->p - 1; rank >= 0; rank--)
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
             if (s->instr[i].op < below)
-                s->place[sched_holding(s, s->instr[i].stage, s->instr[i].mb)] = (uint16_t)rank;
+                s->place[sched_stage_replica(s, s->instr[i].stage, s->instr[i].mb)] =
+                    (uint16_t)rank;
 }
 
-/* Placement from the instructions: a holding stands on the first rank with a forward of it, or
- * without one anything else of it. */
+/* Placement from the instructions: a stage replica stands on the first rank with a forward of it,
+ * or without one anything else of it. */
 static enum err find_places(const struct scanner *x, struct sched *s)
 {
-    int holdings = s->replicas * s->stages;
-    for (int h = 0; h < holdings; h++)
+    int stage_replicas = s->replicas * s->stages;
+    for (int h = 0; h < stage_replicas; h++)
         s->place[h] = NOWHERE;
     note_places(s, SCHED_REDUCE);
     note_places(s, SCHED_F + 1);
-    for (int h = 0; h < holdings; h++)
+    for (int h = 0; h < stage_replicas; h++)
         if (s->place[h] == NOWHERE)
             FAIL(ERR_CONFIG,
                  "schedule %s: stage %d computes on no line%s; name every stage from 0",
@@ -433,7 +444,7 @@ void sched_print(const struct sched *s, struct text *out)
     for (int rank = 0; rank < s->p; rank++) {
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             text_add(out, "%s%s", i > s->begin[rank] ? "," : "", sched_cell_at(s, i, cell));
-            i += s->instr[i].op == SCHED_OV ? 2 : 0;
+            i += s->instr[i].op == SCHED_OVERLAP_F_B ? 2 : 0;
         }
         text_add_char(out, '\n', 1);
     }

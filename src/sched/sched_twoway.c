@@ -70,7 +70,7 @@ static void pair(struct writer *w, int side)
 {
     const struct sched_twoway_side *s = &w->t->side[side];
     if (there(w, side, w->f[side]) && there(w, 1 - side, w->d[1 - side]))
-        sched_build_add(w->b, SCHED_OV, s->stage, s->first + w->f[side]);
+        sched_build_add(w->b, SCHED_OVERLAP_F_B, s->stage, s->first + w->f[side]);
     forward(w, side);
     backward(w, 1 - side, false);
 }

@@ -125,10 +125,10 @@ static enum err add_buffer(void *arg, const struct buffer *b)
     text_add(l->out, "%s\n      {\"name\": \"%s\", \"kind\": \"%s\", \"bytes\": %lld, "
                      "\"count\": %d", l->between, b->name, memory_name(b->kind),
              (long long)b->bytes, b->count);
-    if (b->holding >= 0)
-        text_add(l->out, ", \"stage\": %d", b->holding % s->sched.stages);
+    if (b->stage_replica >= 0)
+        text_add(l->out, ", \"stage\": %d", b->stage_replica % s->sched.stages);
     if (b->what == BUFFER_SLOT || b->what == BUFFER_SAVE || b->what == BUFFER_KEEP) {
-        int64_t at = s->cut[b->holding % s->sched.stages].first + b->layer;
+        int64_t at = s->cut[b->stage_replica % s->sched.stages].first + b->layer;
         struct layer of = model_layer(&s->model, at);
         text_add(l->out, ", \"layer\": \"%s\"", model_layer_name(&of, name));
     }

@@ -119,8 +119,8 @@ static enum err plan_rank(struct setup *s, int pp, bool far, bool stages_far)
     TRY(setup_plan_comm(s, pp));
     struct comm_device_plan p = {.window = g[GROUP_DP].members, .also_nccl = g[GROUP_TP].members,
                                  .overlapped = s->decided[DECIDED_OVERLAP].value > 0,
-                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_TIED].members > 1) +
-                                         (g[GROUP_MERGE].members > 1),
+                                 .full = (g[GROUP_KV].members > 1) + (g[GROUP_EMBED].members > 1) +
+                                         (g[GROUP_REPLICA].members > 1),
                                  .tiny = g[GROUP_SUMS].members > 1,
                                  .channels = groups_channels(&s->sched, pp, NULL),
                                  .no_p2p = far, .stages_no_p2p = stages_far,

@@ -190,12 +190,12 @@ static bool arrival(const struct sim_play *k, struct sched_instr in, struct sim_
     return out->there >= 0;
 }
 
-/* Is this the F or the B behind an OV? */
+/* Is this the F or the B behind an OVERLAP_F_B? */
 static bool in_pair(const struct sched *s, int rank, int64_t i)
 {
     int64_t first = s->begin[rank];
-    return (i > first && s->instr[i - 1].op == SCHED_OV) ||
-           (i > first + 1 && s->instr[i - 2].op == SCHED_OV);
+    return (i > first && s->instr[i - 1].op == SCHED_OVERLAP_F_B) ||
+           (i > first + 1 && s->instr[i - 2].op == SCHED_OVERLAP_F_B);
 }
 
 static int step_pair(struct sim_play *k, int rank, int64_t i)
@@ -214,7 +214,7 @@ static int step(void *arg, int rank, int64_t i)
     struct sched_instr in = k->s->instr[i];
     struct sim_input input;
     int wait = -1;
-    if (in.op == SCHED_OV)
+    if (in.op == SCHED_OVERLAP_F_B)
         return step_pair(k, rank, i);
     if (k->pairs && in.op <= SCHED_B && in_pair(k->s, rank, i))
         return -1;
@@ -400,7 +400,7 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
         .r = &result,
         .cost = c,
         .overlap = c->tov > 0 && c->tf + c->tb > 0 ? c->tov / (c->tf + c->tb) : 1,
-        .pairs = sched_has(s, SCHED_OV),
+        .pairs = sched_has(s, SCHED_OVERLAP_F_B),
     };
     enum err err = play(&k, r, keep_events);
     mem_free(k.time);

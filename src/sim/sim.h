@@ -33,8 +33,8 @@ struct sim_cost {
     /* borrowed; [instructions] of what ends the step its time; of a message, where `bytes` is 0,
      * the time that it occupies its link; of a segment of an action its share of the stage's. Sums
      * and gathers (REDUCE, GATHER) run one after the other beside the rank's actions, WAIT lasts
-     * until all of them are through, TIED and MERGE begin when both ranks have come, NORM when all
-     * have. NULL: all of these are instants, and segments equal */
+     * until all of them are through, EMBED_REDUCE and REPLICA_REDUCE begin when both ranks have
+     * come, NORM when all have. NULL: all of these are instants, and segments equal */
     const double *each;
     /* borrowed; [instructions] collectives inside an action, beside its own time: what they take,
      * and what of that nothing hides, which the action takes longer. NULL: none */
@@ -50,8 +50,8 @@ struct sim_result {
     double makespan;       /* end of the last compute instruction */
     double cost;           /* max over ranks of (last end - first start) */
     /* Of what ends the step, 0 without sim_cost.each: the end of the last instruction; and [p],
-     * owned: time of a rank's sums and gathers, and what of it WAIT had to wait for; in TIED, MERGE
-     * and NORM, with waiting for the others; of STEP or UPDATE */
+     * owned: time of a rank's sums and gathers, and what of it WAIT had to wait for; in
+     * EMBED_REDUCE, REPLICA_REDUCE and NORM, with waiting for the others; of STEP or UPDATE */
     double step;
     double *sums, *exposed, *meeting, *updating;
     double *busy, *first, *last; /* owned; [p] */
@@ -65,8 +65,8 @@ struct sim_result {
     int *peak;             /* owned; [p] peak activations in (stage, mb) units */
     int *full_peak;        /* owned; [p] of those kept in full, see sched_report */
     int64_t actions;       /* compute instructions played, a pair as one */
-    struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for; OV and
-                                its two halves have the same */
+    struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for;
+                                OVERLAP_F_B and its two halves have the same */
 };
 enum err sim_run(const struct sched *s, const struct sched_report *r, const struct sim_cost *c,
                  bool keep_events, struct sim_result *out);

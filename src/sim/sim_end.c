@@ -11,12 +11,12 @@
 
 enum err sim_end_open(struct sim_play *k)
 {
-    int holdings = k->s->replicas * k->s->stages;
+    int stage_replicas = k->s->replicas * k->s->stages;
     TRY(mem_new(k->s->p, sizeof *k->engine, "simulation", &k->engine));
     TRY(mem_new(k->s->p, sizeof *k->norm, "simulation", &k->norm));
     for (int i = 0; i < 2; i++) {
-        TRY(mem_new(holdings, sizeof *k->met[i], "simulation", &k->met[i]));
-        for (int h = 0; h < holdings; h++)
+        TRY(mem_new(stage_replicas, sizeof *k->met[i], "simulation", &k->met[i]));
+        for (int h = 0; h < stage_replicas; h++)
             k->met[i][h] = -1;
     }
     for (int rank = 0; rank < k->s->p; rank++)
@@ -70,10 +70,11 @@ static void work(struct sim_play *k, int rank, int64_t i)
 static int meet(struct sim_play *k, int rank, int64_t i)
 {
     struct sched_instr in = k->s->instr[i];
-    double *met = k->met[in.op == SCHED_MERGE], now = k->clock[rank];
-    int other = in.op == SCHED_MERGE ? sched_held(k->s, in.stage, in.peer)
+    double *met = k->met[in.op == SCHED_REPLICA_REDUCE], now = k->clock[rank];
+    int other = in.op == SCHED_REPLICA_REDUCE ? sched_stage_replica_on(k->s, in.stage, in.peer)
                                      : in.stage == 0 ? k->s->stages - 1 : 0;
-    int own = in.op == SCHED_MERGE ? sched_held(k->s, in.stage, rank) : in.stage;
+    bool replicas = in.op == SCHED_REPLICA_REDUCE;
+    int own = replicas ? sched_stage_replica_on(k->s, in.stage, rank) : in.stage;
     met[own] = now;
     if (met[other] < 0)
         return in.peer;
@@ -89,8 +90,8 @@ int sim_end_take(struct sim_play *k, int rank, int64_t i)
         return -1;
     switch (k->s->instr[i].op) {
     case SCHED_NORM: k->norm[rank] = i; return -1;
-    case SCHED_TIED:
-    case SCHED_MERGE: return meet(k, rank, i);
+    case SCHED_EMBED_REDUCE:
+    case SCHED_REPLICA_REDUCE: return meet(k, rank, i);
     case SCHED_WAIT: wait(k, rank, i); return -1;
     case SCHED_REDUCE:
     case SCHED_GATHER: start(k, rank, i); return -1;

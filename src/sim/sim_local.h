@@ -32,8 +32,8 @@ struct sim_play {
     int64_t links, link_cap;
     /* Where the end of the step has costs, else NULL: */
     double *engine;              /* owned; [p] when a rank's own sums and gathers are through */
-    double *met[2];              /* owned; [replicas * stages] when a rank came to TIED, MERGE; < 0:
-                                    it has not */
+    double *met[2];              /* owned; [replicas * stages] when a rank came to EMBED_REDUCE,
+                                    REPLICA_REDUCE; < 0: it has not */
     int64_t *norm;               /* owned; [p] the rank's NORM; -1: it has not come to one */
 };
 

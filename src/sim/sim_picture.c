@@ -112,7 +112,7 @@ static void add_wait(struct maker *k, int rank, int64_t i, double clock)
     const struct sched_instr *in = &k->s->instr[i];
     double start = k->r->event[i].start;
     struct sim_event m;
-    if (in->op == SCHED_OV) {
+    if (in->op == SCHED_OVERLAP_F_B) {
         struct sim_event f = carried(k, in[1]), b = carried(k, in[2]);
         m = f.end > b.end ? f : b;
     } else {
@@ -131,9 +131,9 @@ static void add_spans(struct maker *k)
         int halves = 0; /* of a pair, still to come */
         for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
             struct sched_instr in = k->s->instr[i];
-            if (in.op == SCHED_OV || (computes(in) && halves == 0))
+            if (in.op == SCHED_OVERLAP_F_B || (computes(in) && halves == 0))
                 add_wait(k, rank, i, clock);
-            if (in.op == SCHED_OV)
+            if (in.op == SCHED_OVERLAP_F_B)
                 halves = 2;
             if (!computes(in))
                 continue;

@@ -25,10 +25,10 @@ const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX
 
 static bool is_pair(const struct sched *s, int64_t i)
 {
-    return s->instr[i].op == SCHED_OV;
+    return s->instr[i].op == SCHED_OVERLAP_F_B;
 }
 
-/* The next instruction of a list that takes time, from i on; a pair is met at its OV. */
+/* The next instruction of a list that takes time, from i on; a pair is met at its OVERLAP_F_B. */
 static int64_t next_box(const struct sched *s, int64_t i, int64_t end)
 {
     while (i < end && s->instr[i].op >= SCHED_COMPUTE_OPS && !is_pair(s, i))
@@ -187,8 +187,8 @@ static void add_end(const struct sim_result *r, struct text *out)
         text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g\n", rank, r->sums[rank], r->exposed[rank],
                  r->meeting[rank], r->updating[rank]);
     text_add(out, "\nsums, and gathers, run beside the actions, but for what is exposed at WAIT; "
-                  "meeting is in TIED,\nMERGE and NORM, and for the others there; updating of "
-                  "weights\n");
+                  "meeting is in EMBED_REDUCE,\nREPLICA_REDUCE and NORM, and for the others there; "
+                  "updating of weights\n");
 }
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)

@@ -208,7 +208,7 @@ static enum err find_messages(struct compare *c)
 static void count(struct compare_rank *r, struct sched_instr in, const struct exec_event *e)
 {
     double work = work_of(e);
-    if (in.op == SCHED_OV)
+    if (in.op == SCHED_OVERLAP_F_B)
         return; /* its halves are counted */
     bool sends = in.op == SCHED_SEND_F || in.op == SCHED_SEND_B;
     bool receives = in.op == SCHED_RECV_F || in.op == SCHED_RECV_B;
@@ -388,8 +388,9 @@ static enum err read_all(struct compare *c, const char *dir)
     return ERR_OK;
 }
 
-const enum sched_op compare_end[COMPARE_ENDS] = {SCHED_REDUCE, SCHED_WAIT, SCHED_MERGE, SCHED_TIED,
-                                                 SCHED_NORM, SCHED_STEP, SCHED_UPDATE,
+const enum sched_op compare_end[COMPARE_ENDS] = {
+    SCHED_REDUCE, SCHED_WAIT, SCHED_REPLICA_REDUCE, SCHED_EMBED_REDUCE, SCHED_NORM, SCHED_STEP,
+    SCHED_UPDATE,
                                                  SCHED_GATHER};
 
 enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *c)

@@ -194,8 +194,8 @@ static void fetched_late(void)
 /* What ends the step: each kind is measured on each rank that has it, and predicted by rates. */
 static void the_end_is_predicted(void)
 {
-    static const int ops[] = {SCHED_REDUCE, SCHED_WAIT, SCHED_TIED, SCHED_NORM, SCHED_UPDATE,
-                              SCHED_GATHER};
+    static const int ops[] = {SCHED_REDUCE, SCHED_WAIT,   SCHED_EMBED_REDUCE,
+                              SCHED_NORM,   SCHED_UPDATE, SCHED_GATHER};
     char path[FOLDER_PATH], *page = NULL;
     struct options o;
     struct setup s = {0};

@@ -23,7 +23,7 @@ static void weights(const struct model_param *p, double *values)
 {
     for (int64_t i = 0; i < p->shape[0] * p->shape[1]; i++) {
         double u = 2 * num_uniform(5, num_hash(p->name), i) - 1;
-        values[i] = p->role == ROLE_NORM_W ? 1 + 0.2 * u : p->shape[1] > 1 ? 0.5 * u : 0.3 * u;
+        values[i] = p->role == PARAM_NORM_W ? 1 + 0.2 * u : p->shape[1] > 1 ? 0.5 * u : 0.3 * u;
     }
     if (moved.name && strcmp(moved.name, p->name) == 0)
         values[moved.at] += moved.by;

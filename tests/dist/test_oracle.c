@@ -127,7 +127,7 @@ static void compare_param(const struct layout_param *p, double whole, double bou
         sum += p->grad[i] / n;
         most = fmax(most, fabs(p->grad[i] / n));
     }
-    double scale = p->spec.role == ROLE_K_B ? whole : most; /* zero but for rounding */
+    double scale = p->spec.role == PARAM_K_B ? whole : most; /* zero but for rounding */
     test_check(fabs(sqrt(l2) - w->l2) <= bound * scale * sqrt((double)p->count), __FILE__, __LINE__,
                "%s: l2 %g, wanted %g", w->name, sqrt(l2), w->l2);
     test_check(fabs(sum - w->sum) <= bound * scale * (double)p->count, __FILE__, __LINE__,

@@ -68,7 +68,7 @@ static bool has_message(const struct exec *x, struct sched_instr in)
     int other = back ? in.stage + 1 : in.stage - 1;
     if ((in.op != SCHED_F && !back) || other < 0 || other == x->sched->stages)
         return false;
-    return x->here[sched_holding(x->sched, other, in.mb)] < 0;
+    return x->here[sched_stage_replica(x->sched, other, in.mb)] < 0;
 }
 
 /* What instruction i says, its halves left out when it is a pair. GEMMs of the same instruction
@@ -78,7 +78,7 @@ static void check_one(const struct exec *x, const struct exec_event *e, int64_t 
     struct sched_instr in = x->sched->instr[x->sched->begin[x->coord[AXIS_PP]] + i];
     double took = e[i].end - e[i].start, waited = e[i].waited;
     double work = took - 2 * waited - 1; /* behind the timers */
-    bool pair = in.op == SCHED_OV;
+    bool pair = in.op == SCHED_OVERLAP_F_B;
     bool right = waited >= (has_message(x, in) && sched_begins_stage(x->sched, in)) &&
                  waited <= (pair ? 4 : 2);
     if (in.op < SCHED_COMPUTE_OPS) {
@@ -117,7 +117,7 @@ static void check_events(const struct exec *x, const struct exec_event *e)
                    "%s: instruction %lld begins at %g, and the one before it ended at %g",
                    x->sched->name, (long long)i, e[i].start, end);
         end = e[i].end;
-        if (list[i].op == SCHED_OV) {
+        if (list[i].op == SCHED_OVERLAP_F_B) {
             check_pair(x, &e[i]);
             for (int half = 0; half < 2; half++)
                 check_one(x, e, ++i, usual);

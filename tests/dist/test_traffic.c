@@ -218,7 +218,7 @@ static void pipeline_and_zero(void)
     CHECK_OK(run(&l, 0, -1));
     CHECK_INT(plan.sent.messages, 2); /* of 2 samples, of 1 */
     CHECK_INT(plan.sent.bytes, 3 * SEQ * HIDDEN * WORD);
-    is("pp", GROUP_TIED, TRAFFIC_ALL_REDUCE, (struct traffic){1, 257 * HIDDEN * WORD});
+    is("pp", GROUP_EMBED, TRAFFIC_ALL_REDUCE, (struct traffic){1, 257 * HIDDEN * WORD});
     CHECK_INT(plan.group[GROUP_DP][TRAFFIC_REDUCE_SCATTER].bytes, elements * WORD);
     CHECK(plan.group[GROUP_DP][TRAFFIC_ALL_GATHER].bytes > elements * WORD); /* and the tied */
     is("pp", GROUP_DP, TRAFFIC_ALL_REDUCE, (struct traffic){0, 0});

@@ -51,9 +51,9 @@ static struct placement placement_of(const char *text, int64_t n)
     if (!CHECK(sched_parse("fuzz", text, n, &s) == ERR_OK))
         return x;
     x = (struct placement){.stages = s.stages, .replicas = s.replicas, .ranks = s.p};
-    int holdings = s.replicas * s.stages;
-    CHECK_OK(mem_new(holdings, sizeof *x.place, "a placement", &x.place));
-    memcpy(x.place, s.place, (size_t)holdings * sizeof *x.place);
+    int stage_replicas = s.replicas * s.stages;
+    CHECK_OK(mem_new(stage_replicas, sizeof *x.place, "a placement", &x.place));
+    memcpy(x.place, s.place, (size_t)stage_replicas * sizeof *x.place);
     sched_free(&s);
     return x;
 }

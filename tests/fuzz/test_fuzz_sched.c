@@ -24,8 +24,8 @@
 
 enum { TEXT = 16384, INPUTS = 4000 };
 
-/* `several`: of inputs from lists with several holdings a rank; `moved` of their proved ones are
- * placed otherwise than the list that they come from. */
+/* `several`: of inputs from lists with several stage replicas a rank; `moved` of their proved ones
+ * are placed otherwise than the list that they come from. */
 static struct {
     int64_t inputs, read, proved, played, refused;
     struct { int64_t inputs, read, proved, moved; } several;
@@ -87,9 +87,10 @@ static void damage_number(struct input *x)
 static void damage_name(struct input *x)
 {
     static const char *const name[] = {
-        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED", "STEP", "OV",
-        "WAIT", "NORM", "UPDATE", "GATHER", "DROP", ".2DROP", ".1GATHER", ".2B", ".1REDUCE",
-        "MERGE", "OVERLAP_F_B", ")OV", "(", ")", ";", "UNSHARD", "FSDP", "f", "",
+        "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED",
+        "EMBED_REDUCE", "STEP", "OV", "MERGE", "WAIT", "NORM", "UPDATE", "GATHER", "DROP",
+        ".2DROP", ".1GATHER", ".2B", ".1REDUCE", "REPLICA_REDUCE", "OVERLAP_F_B", ")OV", "(", ")",
+        ";", "UNSHARD", "FSDP", "f", "",
     };
     int64_t at = test_range(0, x->n), end;
     while (at < x->n && !((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
@@ -126,7 +127,7 @@ static void damage_piece(struct input *x, const char *ends)
     replace(x, to, to, piece, n);
 }
 
-/* "0F1,1B0" becomes "(0F1;1B0)OV", or a pair its two halves. */
+/* "0F1,1B0" becomes "(0F1;1B0)OVERLAP_F_B", or a pair its two halves. */
 static void damage_pair(struct input *x)
 {
     int64_t at, end, next;
@@ -240,18 +241,18 @@ static void check_refused(enum err err)
 static bool looks_lowered(const struct sched *s)
 {
     for (int op = SCHED_SEND_F; op < SCHED_OP_COUNT; op++)
-        if (op != SCHED_OV && sched_has(s, (enum sched_op)op))
+        if (op != SCHED_OVERLAP_F_B && sched_has(s, (enum sched_op)op))
             return true;
     return false;
 }
 
 static bool same(const struct sched *a, const struct sched *b)
 {
-    size_t holdings = (size_t)a->replicas * (size_t)a->stages;
+    size_t stage_replicas = (size_t)a->replicas * (size_t)a->stages;
     return a->p == b->p && a->m == b->m && a->v == b->v && a->replicas == b->replicas &&
            looks_lowered(a) == b->lowered && a->forward_only == b->forward_only &&
            memcmp(a->begin, b->begin, (size_t)(a->p + 1) * sizeof *a->begin) == 0 &&
-           memcmp(a->place, b->place, holdings * sizeof *a->place) == 0 &&
+           memcmp(a->place, b->place, stage_replicas * sizeof *a->place) == 0 &&
            memcmp(a->way, b->way, (size_t)a->m * sizeof *a->way) == 0 &&
            memcmp(a->instr, b->instr, (size_t)a->begin[a->p] * sizeof *a->instr) == 0;
 }

@@ -21,8 +21,8 @@ static double largest(const double *x, int64_t n)
 static double scale_of(const struct layout_result *r, int i, bool weights)
 {
     int from = i;
-    if (r->param[i].spec.role == ROLE_K_B && !weights)
-        while (r->param[from].spec.role != ROLE_K_W)
+    if (r->param[i].spec.role == PARAM_K_B && !weights)
+        while (r->param[from].spec.role != PARAM_K_W)
             from--;
     const struct layout_param *p = &r->param[from];
     return largest(weights ? p->weight : p->grad, p->count);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For each holding its microbatches in the order in which their weight gradients are added, those
- * of the second replica behind those of the first; and where there are two, who is whose, for their
- * sums are added last.
+ * For each stage replica its microbatches in the order in which their weight gradients are added,
+ * those of the second replica behind those of the first; and where there are two, who is whose,
+ * for their sums are added last.
  */
 #include "order.h"
 
@@ -22,7 +22,7 @@ uint64_t order_hash(const struct sched *s)
         struct sched_instr in = s->instr[i];
         if ((in.op != SCHED_B && in.op != SCHED_W) || !sched_ends_stage(in))
             continue;
-        int *n = &done[sched_holding(s, in.stage, in.mb)];
+        int *n = &done[sched_stage_replica(s, in.stage, in.mb)];
         order[(int64_t)in.stage * s->m + (s->way[in.mb] ? second : 0) + (*n)++] = in.mb;
     }
     for (int mb = 0; s->replicas > 1 && mb < s->m; mb++)

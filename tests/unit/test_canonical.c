@@ -104,7 +104,7 @@ static bool is_in_order(const struct sched *s)
         struct sched_instr in = s->instr[i];
         if (in.op != SCHED_B && in.op != SCHED_W)
             continue;
-        int *at = &last[sched_holding(s, in.stage, in.mb)];
+        int *at = &last[sched_stage_replica(s, in.stage, in.mb)];
         ordered = ordered && in.mb >= *at;
         *at = in.mb;
     }

@@ -116,7 +116,7 @@ static double finer_costliest(const struct model *a, int n, const struct model_s
             total[rank ? rank[i] : i] += flops(a, l.at);
             if (l.block < 0)
                 continue;
-            CHECK(l.type->part == (sublayers % 2 ? PART_MLP : PART_ATTN));
+            CHECK(l.type->part == (sublayers % 2 ? LAYER_MLP : LAYER_ATTN));
             CHECK_INT(l.block, sublayers / 2);
             for (int k = 0; k < n; k++)
                 CHECK(model_stage_has(&cut[k], l.at) == (k == i));
@@ -181,8 +181,8 @@ static void finer(void)
 /* The list of layers and their names. */
 static void layers_in_order(void)
 {
-    static const enum model_part want[] = {PART_EMBED, PART_ATTN, PART_MLP, PART_ATTN, PART_MLP,
-                                           PART_HEAD};
+    static const enum layer_kind want[] = {LAYER_EMBED, LAYER_ATTN, LAYER_MLP,
+                                           LAYER_ATTN,  LAYER_MLP,  LAYER_HEAD};
     static const char *const name[] = {"embed", "layers.0.attn", "layers.0.mlp", "layers.1.attn",
                                        "layers.1.mlp", "head"};
     struct model a = model(2, 16);

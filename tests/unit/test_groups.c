@@ -107,12 +107,12 @@ static void by_hand(void)
     const char *const tied[] = {"parallel.pp=3", NULL}, *const loose[] = {"parallel.pp=3",
                                                                          "model.tied=false", NULL};
     const char *const pair[] = {"parallel.pp=2", "parallel.schedule=dualpipe", NULL};
-    struct group g = one_of(tied, GROUP_TIED, 0);
+    struct group g = one_of(tied, GROUP_EMBED, 0);
     CHECK(g.members == 2 && g.pair[0] == 0 && g.pair[1] == 2);
     CHECK_INT(g.max_bytes, 257 * 128 * 4); /* the embedding's gradient, f32 */
-    CHECK_INT(one_of(tied, GROUP_TIED, 1).members, 1);
-    CHECK_INT(one_of(loose, GROUP_TIED, 0).members, 1);
-    g = one_of(pair, GROUP_MERGE, 1);
+    CHECK_INT(one_of(tied, GROUP_EMBED, 1).members, 1);
+    CHECK_INT(one_of(loose, GROUP_EMBED, 0).members, 1);
+    g = one_of(pair, GROUP_REPLICA, 1);
     CHECK(g.members == 2 && g.pair[0] == 0 && g.pair[1] == 1);
 }
 

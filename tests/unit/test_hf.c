@@ -181,10 +181,10 @@ static void test_conv1d(void)
     for (int i = 0; param_at(&gpt, i, &p); i++) {
         hf_place(&gpt, &p, &h);
         transposed += h.transposed;
-        bool linear = p.part != PART_EMBED && p.part != PART_HEAD && h.nd == 2;
+        bool linear = p.part != LAYER_EMBED && p.part != LAYER_HEAD && h.nd == 2;
         test_check(h.transposed == linear, __FILE__, __LINE__, "%s", p.name);
-        int64_t row = p.role == ROLE_K_W || p.role == ROLE_K_B   ? 8
-                      : p.role == ROLE_V_W || p.role == ROLE_V_B ? 16
+        int64_t row = p.role == PARAM_K_W || p.role == PARAM_K_B   ? 8
+                      : p.role == PARAM_V_W || p.role == PARAM_V_B ? 16
                                                                  : 0;
         CHECK_INT(h.out0, row);
     }

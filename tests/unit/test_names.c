@@ -89,7 +89,7 @@ static bool row_is(const struct sched *s, int rank, enum form form, const char *
 {
     for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
         char name[70];
-        bool pair = s->instr[i].op == SCHED_OV;
+        bool pair = s->instr[i].op == SCHED_OVERLAP_F_B;
         if (s->instr[i].op >= SCHED_COMPUTE_OPS && !pair)
             continue;
         if (pair) {

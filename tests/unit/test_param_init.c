@@ -95,7 +95,7 @@ static void read_as_written(void)
     struct store_rig r;
     static float values[HIDDEN * 4], x[HIDDEN * 4];
     open_store(&r, DEV_CPU, DT_BF16);
-    const struct param *p = param_find(&r.store, 0, ROLE_POSITIONS);
+    const struct param *p = param_find(&r.store, 0, PARAM_POSITIONS);
     CHECK_INT(p->count, HIDDEN * 4);
     for (int64_t i = 0; i < p->count; i++)
         values[i] = (float)(num_normal(1, 2, i) * (i % 2 ? 1 : 1e-40));

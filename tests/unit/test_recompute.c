@@ -216,7 +216,8 @@ static void against_none(void)
                     if (!play(sched_kind_at(k)->name, shape, true, &unit, &again))
                         continue;
                     made++;
-                    bool whole = !sched_has(&plain.s, SCHED_I) && !sched_has(&plain.s, SCHED_OV);
+                    bool whole = !sched_has(&plain.s, SCHED_I) &&
+                                 !sched_has(&plain.s, SCHED_OVERLAP_F_B);
                     for (int h = 0; h < plain.s.replicas * plain.s.stages; h++) {
                         CHECK(again.report.save_peak[h] <= plain.report.save_peak[h]);
                         CHECK_INT(again.report.stage_peak[h], plain.report.stage_peak[h]);

@@ -42,7 +42,7 @@ static const struct {
      "the replicas of stage 1 stand on ranks 1 and 0, those of other stages there on other ranks"},
     {SCHED_RULE_PLACEMENT, "0F0,1F1,1B1,0B0,0B1\n0F1,1F0,1B0\n",
      "rank 0, place 4, 0B1: stage 0 stands on rank 1 for this microbatch"},
-    {SCHED_RULE_COVERAGE, "0F0,0B0,0MERGE\n", "the parameters have one replica"},
+    {SCHED_RULE_COVERAGE, "0F0,0B0,0REPLICA_REDUCE\n", "the parameters have one replica"},
 };
 
 static void rules_broken(void)
@@ -86,37 +86,49 @@ static void check_ends(const char *up, const char *down, enum sched_rule rule, c
 
 static void sums_of_replicas(void)
 {
-    check_ends(UP "0MERGE,1MERGE,NORM,STEP", DOWN "0MERGE,1MERGE,NORM,STEP", (enum sched_rule)0,
+    check_ends(UP "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               DOWN "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP", (enum sched_rule)0,
                NULL);
-    check_ends(UP "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP",
-               DOWN "1REDUCE,0REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP", (enum sched_rule)0, NULL);
-    check_ends(UP "0MERGE,1MERGE,NORM,STEP", DOWN "1MERGE,0MERGE,NORM,STEP", SCHED_RULE_DEADLOCK,
-               "0MERGE of rank 0 (place 8) waits for 0MERGE of rank 1, 1MERGE of rank 1 (place 8) "
-               "waits for 1MERGE of rank 0");
+    check_ends(UP "0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               DOWN "1REDUCE,0REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               (enum sched_rule)0, NULL);
+    check_ends(UP "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               DOWN "1REPLICA_REDUCE,0REPLICA_REDUCE,NORM,STEP", SCHED_RULE_DEADLOCK,
+               "0REPLICA_REDUCE of rank 0 (place 8) waits for 0REPLICA_REDUCE of rank 1, "
+               "1REPLICA_REDUCE of rank 1 (place 8) waits for 1REPLICA_REDUCE of rank 0");
     check_ends(UP "NORM,STEP", DOWN "NORM,STEP", SCHED_RULE_REDUCTION,
-               "there is no 0MERGE; add it");
-    check_ends(UP "0MERGE,NORM,STEP", DOWN "0MERGE,NORM,STEP", SCHED_RULE_REDUCTION, "no 1MERGE");
-    check_ends(UP "0MERGE,1MERGE,NORM,STEP", DOWN "0MERGE,NORM,STEP", SCHED_RULE_REDUCTION,
+               "there is no 0REPLICA_REDUCE; add it");
+    check_ends(UP "0REPLICA_REDUCE,NORM,STEP", DOWN "0REPLICA_REDUCE,NORM,STEP",
+               SCHED_RULE_REDUCTION, "no 1REPLICA_REDUCE");
+    check_ends(UP "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP", DOWN "0REPLICA_REDUCE,NORM,STEP",
+               SCHED_RULE_REDUCTION,
                "rank 1, place 10, STEP: the replicas of stage 1 must be summed");
-    check_ends(UP "0MERGE,1MERGE,0REDUCE,1REDUCE,WAIT,NORM,STEP",
-               DOWN "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP", SCHED_RULE_REDUCTION,
-               "0MERGE: stage 0 is reduced later, at place 10; move it after");
-    check_ends("0F0,0SEND_F0,1RECV_F1,1F1,1MERGE,1B1,1SEND_B1,0RECV_B0,0B0,0MERGE,NORM,STEP",
-               "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,1MERGE,0RECV_B1,0B1,0MERGE,NORM,STEP",
+    check_ends(UP "0REPLICA_REDUCE,1REPLICA_REDUCE,0REDUCE,1REDUCE,WAIT,NORM,STEP",
+               DOWN "0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               SCHED_RULE_REDUCTION,
+               "0REPLICA_REDUCE: stage 0 is reduced later, at place 10; move it after");
+    check_ends("0F0,0SEND_F0,1RECV_F1,1F1,1REPLICA_REDUCE,1B1,1SEND_B1,0RECV_B0,0B0,"
+               "0REPLICA_REDUCE,NORM,STEP",
+               "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,1REPLICA_REDUCE,0RECV_B1,0B1,"
+               "0REPLICA_REDUCE,NORM,STEP",
                SCHED_RULE_REDUCTION, "only 0 of 1 weight gradients of stage 1");
-    check_ends(UP "0.2REDUCE,0.1REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP",
-               DOWN "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP", SCHED_RULE_ORDER,
+    check_ends(UP "0.2REDUCE,0.1REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               DOWN "0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               SCHED_RULE_ORDER,
                "with two replicas stages stay whole; leave the segment out");
-    check_ends(UP "0TIED,0MERGE,1MERGE,NORM,STEP", DOWN "1TIED,0MERGE,1MERGE,NORM,STEP",
+    check_ends(UP "0EMBED_REDUCE,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               DOWN "1EMBED_REDUCE,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
                SCHED_RULE_COVERAGE, "share one embedding");
     /* the embedding of rank 0 also gets what the head there, of the other way, owes it */
-    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0MERGE,1RECV_F1,1F1,1B1,1SEND_B1,1MERGE,NORM,STEP",
-               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0MERGE,1MERGE,NORM,STEP",
-               SCHED_RULE_DEADLOCK, "0MERGE");
-    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,0MERGE,"
-               "1MERGE,NORM,STEP",
-               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,0MERGE,"
-               "1MERGE,NORM,STEP",
+    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REPLICA_REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,"
+               "1REPLICA_REDUCE,NORM,STEP",
+               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REPLICA_REDUCE,"
+               "1REPLICA_REDUCE,NORM,STEP",
+               SCHED_RULE_DEADLOCK, "0REPLICA_REDUCE");
+    check_ends("0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,"
+               "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
+               "1RECV_F0,1F0,1B0,1SEND_B0,0F1,0SEND_F1,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,"
+               "0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP",
                SCHED_RULE_REDUCTION,
                "rank 0, place 4, 0REDUCE: only 0 of 1 weight gradients of "
                "stage 1 are added before");
@@ -134,14 +146,14 @@ static void fields_refused(void)
     sched_report_free(&r);
     sched_free(&s);
     CHECK_OK(parse("0F0,0B0,0F1,0B1\n", &s));
-    s.instr[3].op = SCHED_OV;
+    s.instr[3].op = SCHED_OVERLAP_F_B;
     CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "without 0B1");
     sched_report_free(&r);
     sched_free(&s);
     CHECK_OK(sched_make("chimera", &(struct sched_shape){.p = 4, .m = 4, .v = 1}, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
     struct sched_instr *last = &low.instr[low.begin[1] - 3]; /* before NORM, STEP */
-    CHECK(last->op == SCHED_MERGE && last->peer == 3);
+    CHECK(last->op == SCHED_REPLICA_REDUCE && last->peer == 3);
     last->peer = 2;
     CHECK_ERR(sched_check(&low, &r), ERR_CONFIG, "its peer is rank 2, the other replica is on rank "
                                                  "3");
@@ -178,8 +190,8 @@ static void check_lowered(const char *from, const struct sched_lower_args *args,
 static void lowered_text(void)
 {
     check_lowered("0F0,1F1,1B1,0B0\n0F1,1F0,1B0,0B1\n", &all_ends,
-                  UP "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP\n" DOWN
-                     "0REDUCE,1REDUCE,WAIT,0MERGE,1MERGE,NORM,STEP\n");
+                  UP "0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP\n" DOWN
+                     "0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,1REPLICA_REDUCE,NORM,STEP\n");
     /* both receives before the pair, both sends behind it */
     check_lowered("0F0,0F1,0F2,0B0,0B1,0B2\n1F0,1F1,(1F2;1B0)OVERLAP_F_B,1B1,1B2\n2F0,2B0,2F1,2B1,"
                   "2F2,2B2\n",

@@ -314,8 +314,9 @@ static void lowered_text(void)
     CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
     const char *want =
-        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0TIED,NORM,STEP\n"
-        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,1TIED,NORM,STEP\n";
+        "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0EMBED_REDUCE,NORM,STEP\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE,WAIT,1EMBED_REDUCE,NORM,"
+        "STEP\n";
     check_text(&low, want);
     CHECK_INT(low.instr[1].peer, 1);
     CHECK_OK(parse(want, &again));
@@ -415,19 +416,22 @@ static const struct broken broken[] = {
      "over 2 ranks: 0RECV_B0 of rank 0 (place 1) waits for 1SEND_B0 of rank 1, 1RECV_F0 of rank 1 "
      "(place 0) waits for 0SEND_F0 of rank 0"},
     {SCHED_RULE_DEADLOCK, /* rank 1 owes rank 0 a gradient, and waits for it in the tied sum */
-     "0F0,0SEND_F0,0RECV_B0,0B0,0TIED\n1RECV_F0,1F0,1B0,1TIED,1SEND_B0\n", "waits for 0TIED"},
+     "0F0,0SEND_F0,0RECV_B0,0B0,0EMBED_REDUCE\n1RECV_F0,1F0,1B0,1EMBED_REDUCE,1SEND_B0\n",
+     "waits for 0EMBED_REDUCE"},
     {SCHED_RULE_REDUCTION, "0F0,0B0,0REDUCE,0F1,0B1\n",
      "rank 0, place 2, 0REDUCE: only 1 of 2 weight gradients of stage 0"},
     {SCHED_RULE_REDUCTION, "0F0,0I0,0REDUCE,0W0\n", "only 0 of 1 weight gradients"},
     {SCHED_RULE_REDUCTION, "0F0,1F0,1B0,1REDUCE,0B0\n", "there is no 0REDUCE"},
-    {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,0TIED\n1RECV_F0,1F0,1B0,1SEND_B0\n",
-     "rank 1 has no 1TIED"},
+    {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0B0,0EMBED_REDUCE\n1RECV_F0,1F0,1B0,1SEND_B0\n",
+     "rank 1 has no 1EMBED_REDUCE"},
     {SCHED_RULE_REDUCTION,
-     "0F0,0SEND_F0,0RECV_B0,0B0,0TIED,0REDUCE,WAIT\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED\n",
-     "0TIED: stage 0 is reduced later, at place 5; move it after"},
-    {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0TIED,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,1TIED\n",
+     "0F0,0SEND_F0,0RECV_B0,0B0,0EMBED_REDUCE,0REDUCE,WAIT\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,"
+     "WAIT,1EMBED_REDUCE\n",
+     "0EMBED_REDUCE: stage 0 is reduced later, at place 5; move it after"},
+    {SCHED_RULE_REDUCTION, "0F0,0SEND_F0,0RECV_B0,0EMBED_REDUCE,0B0\n1RECV_F0,1F0,1B0,1SEND_B0,"
+                           "1EMBED_REDUCE\n",
      "the weight gradient of microbatch 0 is added later, at place 4"},
-    {SCHED_RULE_REDUCTION, "0F0,0B0,0TIED\n", "stand on one rank"},
+    {SCHED_RULE_REDUCTION, "0F0,0B0,0EMBED_REDUCE\n", "stand on one rank"},
 };
 
 static void rules_broken(void)

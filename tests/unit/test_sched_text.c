@@ -81,6 +81,11 @@ static void text_accepted(void)
         {",0F0,,0B0,\n1F0,1B0,,\n", "0F0,0B0\n1F0,1B0\n"},
         {" 0F0 ,\t0B0 \n", "0F0,0B0\n"},
         {"0F0,1F0,1I0,1W0,0B0\n", "0F0,1F0,1I0,1W0,0B0\n"},
+        /* names of before */
+        {"0F0,0B0,WAIT,0TIED\n1F0,1B0,WAIT,1TIED,NORM", "0F0,0B0,WAIT,0EMBED_REDUCE\n"
+                                                        "1F0,1B0,WAIT,1EMBED_REDUCE,NORM\n"},
+        {"0F0,0MERGE\n1F0,0F1,1MERGE", "0F0,0REPLICA_REDUCE\n1F0,0F1,1REPLICA_REDUCE\n"},
+        {"0F0,(0F1;0B0)OV,0B1", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         struct sched s;
@@ -156,13 +161,13 @@ static void fuzz(void)
     static const char *const seed[] = {
         "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
         "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2B0,1I0,1W0\n",
-        ("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0TIED,NORM,STEP\n"
-         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED,NORM,STEP\n"),
+        ("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0EMBED_REDUCE,NORM,STEP\n"
+         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1EMBED_REDUCE,NORM,STEP\n"),
         "0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
-        ("0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,0REDUCE,1REDUCE,WAIT,0MERGE,"
-         "1MERGE,NORM,STEP\n"
-         "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,0MERGE,"
-         "1MERGE,NORM,STEP\n"),
+        ("0F0,0SEND_F0,1RECV_F1,1F1,1B1,1SEND_B1,0RECV_B0,0B0,0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,"
+         "1REPLICA_REDUCE,NORM,STEP\n"
+         "0F1,0SEND_F1,1RECV_F0,1F0,1B0,1SEND_B0,0RECV_B1,0B1,0REDUCE,1REDUCE,WAIT,0REPLICA_REDUCE,"
+         "1REPLICA_REDUCE,NORM,STEP\n"),
     };
     int read = 0;
     for (int n = 0; n < 120000; n++) {

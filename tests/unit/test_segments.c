@@ -41,7 +41,7 @@ static void same_report(const struct sched *low, const struct sched_report *was)
     struct sched cut;
     struct sched_report r = {0};
     uint8_t n[64];
-    int holdings = low->replicas * low->stages;
+    int stage_replicas = low->replicas * low->stages;
     CHECK(low->stages <= (int)sizeof n);
     for (int stage = 0; stage < low->stages; stage++)
         n[stage] = (uint8_t)(1 + (stage * 7 + 2) % 5);
@@ -49,9 +49,9 @@ static void same_report(const struct sched *low, const struct sched_report *was)
     if (CHECK(sched_check(&cut, &r) == ERR_OK)) {
         CHECK(memcmp(r.peak, was->peak, (size_t)low->p * sizeof *r.peak) == 0);
         CHECK(memcmp(r.full_peak, was->full_peak, (size_t)low->p * sizeof *r.peak) == 0);
-        CHECK(memcmp(r.stage_peak, was->stage_peak, (size_t)holdings * sizeof *r.peak) == 0);
-        CHECK(memcmp(r.save_peak, was->save_peak, (size_t)holdings * sizeof *r.peak) == 0);
-        CHECK(memcmp(r.grad_peak, was->grad_peak, (size_t)holdings * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.stage_peak, was->stage_peak, (size_t)stage_replicas * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.save_peak, was->save_peak, (size_t)stage_replicas * sizeof *r.peak) == 0);
+        CHECK(memcmp(r.grad_peak, was->grad_peak, (size_t)stage_replicas * sizeof *r.peak) == 0);
         CHECK_INT(r.ring, was->ring);
         CHECK(order_hash(&cut) == order_hash(low));
         CHECK((r.hash == was->hash) == (low->replicas > 1));

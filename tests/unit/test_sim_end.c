@@ -75,9 +75,9 @@ static void shared_updates(void)
     struct sched s;
     struct sched_report report = {0};
     struct sim_result r;
-    parse("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0TIED,NORM,0.1UPDATE,"
+    parse("0F0,0SEND_F0,0RECV_B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,0EMBED_REDUCE,NORM,0.1UPDATE,"
           "0.1GATHER,0.2UPDATE,0.2GATHER,WAIT\n"
-          "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1TIED,NORM,1UPDATE,1GATHER,WAIT\n",
+          "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,1EMBED_REDUCE,NORM,1UPDATE,1GATHER,WAIT\n",
           &s, &report);
     const double each[] = {0, 0, 0, 0.75, 0.25, 0.25, 1, 0, 0.5, 0.125, 0.25, 1, 0.25, 1, 0,
                            0, 0, 0, 0,    2,    0,    0.5, 0.125, 0.5, 0.25, 0};
@@ -151,7 +151,7 @@ static void replicas_meet(void)
     CHECK_OK(sched_check(&s, &report));
     CHECK(s.begin[2] < 256);
     for (int64_t i = 0; i < s.begin[2]; i++)
-        each[i] = s.instr[i].op == SCHED_MERGE ? 0.5 : 0;
+        each[i] = s.instr[i].op == SCHED_REPLICA_REDUCE ? 0.5 : 0;
     const double scale[] = {1, 3};
     struct sim_cost cost = {.tf = 1, .tb = 2, .stage_scale = scale, .each = each};
     CHECK_OK(sim_run(&s, &report, &cost, true, &r));
@@ -231,7 +231,7 @@ static void each_by_hand(void)
             CHECK_NEAR(time_of(&s, each[2], pp, SCHED_NORM), 1, 0);
             CHECK_NEAR(time_of(&s, each[2], pp, SCHED_REDUCE),
                        s.segments[pp].sums, 0); /* a stage a rank here */
-            CHECK_NEAR(time_of(&s, each[2], pp, SCHED_TIED), shared ? 2 : 1, 0);
+            CHECK_NEAR(time_of(&s, each[2], pp, SCHED_EMBED_REDUCE), shared ? 2 : 1, 0);
         }
         for (int k = 0; k < 3; k++)
             mem_free(each[k]);

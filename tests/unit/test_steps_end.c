@@ -54,7 +54,7 @@ static void every_schedule(void)
                 CHECK(memcmp(&low.instr[low.begin[rank]], &zero.instr[zero.begin[rank]],
                              (size_t)n * sizeof *low.instr) == 0);
                 CHECK_INT(zero.begin[rank + 1] - zero.begin[rank],
-                          n + 2 * sched_held_count(&low, rank) + 1);
+                          n + 2 * sched_stage_replicas_on(&low, rank) + 1);
             }
             sched_report_free(&r[0]);
             sched_report_free(&r[1]);

@@ -270,7 +270,7 @@ static bool relax(const struct sched *s, const struct sim_cost *cost, struct clo
     for (int rank = 0; rank < s->p; rank++) {
         double now = 0;
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            bool pair = s->instr[i].op == SCHED_OV;
+            bool pair = s->instr[i].op == SCHED_OVERLAP_F_B;
             int from = pair ? 1 : 0, to = pair ? 2 : 0;
             if (!pair && s->instr[i].op > SCHED_B)
                 continue;
