@@ -24,7 +24,7 @@
 
 /* Name of a role; within its block when the part is attn or mlp, else whole. */
 struct hf_name {
-    enum layer_kind part;
+    enum layer_id part;
     enum param_id role;
     const char *name;
 };
@@ -79,7 +79,7 @@ static bool is_vector(enum param_id role)
 
 void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out)
 {
-    enum layer_kind part = p->tied_copy ? LAYER_EMBED : p->part;
+    enum layer_id part = p->tied_copy ? LAYER_EMBED : p->part;
     enum param_id role = p->tied_copy ? PARAM_TOKENS : p->role;
     struct hf_place h = {.nd = is_vector(role) ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
     if (a->kind == MODEL_MLP) { /* of which transformers knows none: PyTorch's names */

@@ -72,7 +72,7 @@ enum err model_check_split(const struct model *a, const struct model_split *s);
 /* ---- Layers ------------------------------------------------------------------------------ */
 
 /* Types of layers. */
-enum layer_kind {
+enum layer_id {
     LAYER_EMBED, LAYER_ATTN, LAYER_MLP, LAYER_HEAD, LAYER_INPUT, LAYER_LINEAR, LAYER_RELU,
     LAYER_COUNT
 };
@@ -144,7 +144,7 @@ enum model_init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
 
 struct model_param {
     char name[64];      /* global and layout-free: "layers.3.attn.q.weight" */
-    enum layer_kind part; /* type of its layer */
+    enum layer_id part; /* type of its layer */
     enum param_id role;
     int64_t layer, block; /* its layer's place in the model and block; of a tied copy, the head's */
     int64_t shape[2];   /* global; (out, in) for matrices, (n, 1) for vectors */
@@ -302,7 +302,7 @@ struct model_said {
 struct model_params; /* a layer's list, being written */
 struct layer_type {
     const char *name;
-    enum layer_kind part;
+    enum layer_id part;
     void (*params)(const struct layer *l, struct model_params *to);
     int64_t (*saved)(const struct model_dims *d, enum model_save id);
     int64_t (*kept)(const struct model_dims *d, enum model_keep id);

@@ -243,6 +243,23 @@ static enum err hang_of(struct side *s)
     return comm_barrier(s->host);
 }
 
+/* Ranks that share a GPU state different sums, and different counts. */
+static enum err other_sum_of(struct side *s)
+{
+    TRY(comm_all_reduce(s->gpu, s->d, MOST, DT_F32, s->me == 0 ? COMM_SUM : COMM_MAX));
+    return s->dev->ops->sync(s->dev);
+}
+
+static enum err other_count_of(struct side *s)
+{
+    struct comm_req r = {0};
+    TRY(comm_reduce_start(s->gpu, 0, s->d, s->d, MOST, DT_F32, &r));
+    TRY(comm_finish(&r));
+    TRY(comm_reduce_start(s->gpu, 0, s->d, s->d, s->me == 0 ? MOST : MOST / 2, DT_F32, &r));
+    TRY(comm_finish(&r));
+    return s->dev->ops->sync(s->dev);
+}
+
 /* ---- recorded ---- */
 
 enum { SHARE = MOST / 8, REPLAYS = 4, STEP = 7 };
@@ -396,6 +413,15 @@ static void one_stays_away(void)
         CHECK_ERR(run(hang_of, HANG_S), ERR_HANG, "on its GPU");
 }
 
+/* Of ranks that share a GPU alone: their hosts wait, and compare. */
+static void sharing_ranks_are_compared(void)
+{
+    if (!two_ranks() || gpus != 1)
+        return;
+    CHECK_ERR(run(other_sum_of, 60), ERR_MISMATCH, "all_reduce (max)");
+    CHECK_ERR(run(other_count_of, 60), ERR_MISMATCH, "which starts reduce and has ");
+}
+
 static void recorded(void)
 {
     if (two_gpus())
@@ -419,6 +445,7 @@ static const struct test_case cases[] = {
     {"kinds_started_apart", kinds_started_apart}, {"both_ways", both_ways},
     {"one_fails", one_fails}, {"one_fails_a_started_sum", one_fails_a_started_sum},
     {"one_fails_behind_much", one_fails_behind_much}, {"one_stays_away", one_stays_away},
+    {"sharing_ranks_are_compared", sharing_ranks_are_compared},
     {"recorded", recorded}, {"one_fails_in_a_replay", one_fails_in_a_replay},
     {"one_stays_away_in_a_replay", one_stays_away_in_a_replay},
     {"one_fails_behind_sums", one_fails_behind_sums}, /* last: it leaves a GPU of no more use */

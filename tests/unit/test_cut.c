@@ -181,7 +181,7 @@ static void finer(void)
 /* The list of layers and their names. */
 static void layers_in_order(void)
 {
-    static const enum layer_kind want[] = {LAYER_EMBED, LAYER_ATTN, LAYER_MLP,
+    static const enum layer_id want[] = {LAYER_EMBED, LAYER_ATTN, LAYER_MLP,
                                            LAYER_ATTN,  LAYER_MLP,  LAYER_HEAD};
     static const char *const name[] = {"embed", "layers.0.attn", "layers.0.mlp", "layers.1.attn",
                                        "layers.1.mlp", "head"};

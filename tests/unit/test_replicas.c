@@ -214,7 +214,7 @@ static void text_refused(void)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"0F0,(0F1;0B0)OV,0OV\n", "column 17, \"0OV\": OV ends a pair"},
+        {"0F0,(0F1;0B0)OV,0OV\n", "column 17, \"0OV\": OVERLAP_F_B ends a pair"},
         {"(0F1)OV\n", "column 1, \"(0F1)OV\": a pair is a forward and a backward"},
         {"(0F1;0B0)\n", "a pair is"},
         {"(0F1;0B0)OVER\n", "\"ER\""},

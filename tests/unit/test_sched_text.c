@@ -84,7 +84,7 @@ static void text_accepted(void)
         /* names of before */
         {"0F0,0B0,WAIT,0TIED\n1F0,1B0,WAIT,1TIED,NORM", "0F0,0B0,WAIT,0EMBED_REDUCE\n"
                                                         "1F0,1B0,WAIT,1EMBED_REDUCE,NORM\n"},
-        {"0F0,0MERGE\n1F0,0F1,1MERGE", "0F0,0REPLICA_REDUCE\n1F0,0F1,1REPLICA_REDUCE\n"},
+        {"0F0,1F1,0MERGE\n1F0,0F1,1MERGE", "0F0,1F1,0REPLICA_REDUCE\n1F0,0F1,1REPLICA_REDUCE\n"},
         {"0F0,(0F1;0B0)OV,0B1", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n"},
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
