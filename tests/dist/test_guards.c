@@ -19,15 +19,15 @@ enum plant { NONE, MEAN, RSTD, NORMED, LSE, ATTENTION, MOMENT };
 
 static const struct dev_ops *real;
 static struct dev_ops ops;
-static enum plant planted;
+static enum plant chosen;
 static int64_t over; /* bytes */
 static atomic_int calls, clean; /* of the norm; of these, whose output was not NaN */
 
-/* Behind n doubles at p, if this is what is planted. */
+/* Behind n doubles at p, if this is what is chosen. */
 static UNSEEN void write_more(enum plant what, void *p, int64_t n)
 {
     volatile char *end = (char *)p + 8 * n;
-    for (int64_t i = 0; planted == what && i < over; i++)
+    for (int64_t i = 0; chosen == what && i < over; i++)
         end[i] = 0x55;
 }
 
@@ -80,7 +80,7 @@ static enum err run(enum plant what, int64_t bytes)
     ops = *real;
     dev_close(dev);
     ops.run = run_op;
-    planted = what;
+    chosen = what;
     over = bytes;
     enum err err = layout_run(&l, &r);
     layout_result_free(&r);
