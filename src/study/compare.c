@@ -390,8 +390,7 @@ static enum err read_all(struct compare *c, const char *dir)
 
 const enum sched_op compare_end[COMPARE_ENDS] = {
     SCHED_REDUCE, SCHED_WAIT, SCHED_REPLICA_REDUCE, SCHED_EMBED_REDUCE, SCHED_NORM, SCHED_STEP,
-    SCHED_UPDATE,
-                                                 SCHED_GATHER};
+    SCHED_UPDATE, SCHED_GATHER};
 
 enum err compare_open(const struct setup *s, const char *dir, int64_t skip, struct compare *c)
 {

@@ -401,7 +401,7 @@ static void recomputes(void)
     CHECK(out.err == ERR_OK && strstr(out.s, "stage,F,B,I,W,R\n0,10.000000,24.000000,12.000000,"
                                              "12.000000,12.000000\n"));
     CHECK(strstr(out.s, "of the step each figure's median over steps"));
-    CHECK(strstr(out.s, "1           R        4         6.000") != NULL);
+    CHECK(strstr(out.s, "1                R        4         6.000") != NULL);
     CHECK(strstr(out.s, "\"stage\": 1, \"F\": 0.013, \"B\": 0.021") != NULL);
     text_free(&out);
     compare_close(&c);
