@@ -360,7 +360,6 @@ void traffic_by_axis(const struct step_traffic *s, const struct group g[GROUP_KI
     out->kind[AXIS_PP][TRAFFIC_SEND] = s->sent;
 }
 
-/* long: messages of groups, links of a mesh, times of axes */
 void traffic_times(const struct step_traffic *s, const struct group g[GROUP_KINDS],
                    const struct caps *c, const struct mesh *m,
                    double time[TRAFFIC_AXES][TRAFFIC_KINDS])

@@ -90,7 +90,7 @@ REASONS = [
     "/* long: one table */\n" + body(90),
     "int sched_x(void)\n{\n    /* long: one switch */\n" + "    sched_y();\n" * 90 + "}\n",
 ]
-NO_REASON = body(90) + "\n/* long: of the next one */\n" + body(1).replace("_x", "_z")
+NO_REASON = body(90) + "\n/* long: of the next one */\n" + body(90).replace("_x", "_z")
 
 # rule, objects that break it, objects that keep it: (source, defined, undefined).
 OBJECTS = [
@@ -172,6 +172,8 @@ def check_reasons(report, law):
     for text in REASONS:
         found = textrules.check(source.Source("src/sched/a.c", SPDX + text), law)
         report.check([f.allowed for f in found] == [True], "a reason lifts the budget: %s" % found)
+    needless = SPDX + "/* long: so */\n" + body(10)
+    report.check(rules_of("src/sched/a.c", needless, law) == ["budget"], "a needless reason")
     report.check(rules_of("src/sched/a.c", SPDX + NO_REASON, law) == ["budget"],
                  "the reason of another function lifts nothing")
 

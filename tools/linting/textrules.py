@@ -169,12 +169,17 @@ def budgets(source, law):
         slots = law.slots.get(function.parameters, ())
         fills_slot = any(function.name.endswith("_" + slot) for slot in slots)
         parameters = 0 if fills_slot else function.parameters
-        for what, value, most in (("lines", function.length, FUNCTION_LINES),
-                                  ("parameters", parameters, PARAMETERS),
-                                  ("levels of nesting", function.depth, NESTING)):
-            if value > most:
-                yield Finding("budget", source.name, function.first, "%s has %d %s, at most %d"
-                              % (function.name, value, what, most), reason)
+        over = [(value, what, most)
+                for what, value, most in (("lines", function.length, FUNCTION_LINES),
+                                          ("parameters", parameters, PARAMETERS),
+                                          ("levels of nesting", function.depth, NESTING))
+                if value > most]
+        for excess in over:
+            yield Finding("budget", source.name, function.first, "%s has %d %s, at most %d"
+                          % (function.name, *excess), reason)
+        if reason and not over:
+            yield Finding("budget", source.name, function.first,
+                          "%s is within its budget; its reason (long: ...) goes" % function.name)
 
 
 RULES = (spdx, leftovers, layout, head, comments, includes, own_face_first, vendors,

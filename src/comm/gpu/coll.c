@@ -311,7 +311,6 @@ static enum err sum_shard(const struct comm_copies *x, const struct piece *p,
     return add_up(x, &own, (char *)c->out + own.at, s);
 }
 
-/* long: a piece of an operation, and which signal says that its shards are there */
 static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, char *out,
                              enum flag summed, cudaStream_t s)
 {

@@ -50,7 +50,6 @@ static void lane_free(struct comm_gpu_lane *l, bool peers)
 
 /* A lane known as *as, with a stream of its own or on the device's. What *as owns is the lane's,
  * also behind an error. */
-/* long: who it is of, and what */
 static enum err lane_new(struct comm_gpu *q, const struct comm_gpu_lane *as, bool stream,
                          struct comm_gpu_lane **out)
 {
