@@ -109,6 +109,12 @@ bool comm_gpu_lock(struct comm_gpu *q);
 /* For the watchdog: the operation that was just put on stream s, with its event. Under the lock. */
 enum err comm_gpu_record(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
                          cudaStream_t s);
+/* Has a peer or this rank failed, so that nobody waits any more? */
+static inline bool comm_gpu_is_over(const struct comm_gpu *q)
+{
+    struct comm_world *w = q->device.world;
+    return atomic_load(&q->aborted) || w->ops->failed(w);
+}
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
 enum err comm_gpu_check(struct comm_world *w, const char *what);
 /* The same, arg a world, for the device's waits. */

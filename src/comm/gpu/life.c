@@ -12,8 +12,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include <stdio.h>
-#include <string.h>
 
 enum {
     PEERS_MS = 300,      /* until peers that look every few milliseconds have let go */
@@ -278,7 +278,7 @@ static enum err release(struct comm_gpu *q)
 static enum err close_device(struct comm_world *w)
 {
     struct comm_gpu *q = comm_gpu_of(w);
-    bool failed = w->ops->failed(w) || atomic_load(&q->aborted);
+    bool failed = comm_gpu_is_over(q);
     enum err err = failed ? ERR_OK : synchronize(q);
     if (failed || err != ERR_OK)
         comm_gpu_abort_all(q);
@@ -352,6 +352,7 @@ static enum err agree_shared(struct comm_gpu *q, struct comm_world *w)
 static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
 {
     int *ranks;
+    char what[32];
     size_t before = 0, all = 0;
     TRY_CUDA(cudaGetDevice(&q->gpu));
     TRY_CUDA(cudaMemGetInfo(&before, &all));
@@ -366,9 +367,8 @@ static enum err open_parts(struct comm_gpu *q, struct comm_world *w)
     mem_free(ranks);
     TRY(err);
     TRY(agree_shared(q, w));
-    int rc = pthread_create(&q->watchdog, NULL, comm_gpu_watchdog, q);
-    if (rc != 0)
-        FAIL(ERR_MEMORY, "comm: no thread to watch GPU %d: %s", q->gpu, strerror(rc));
+    snprintf(what, sizeof what, "watch GPU %d", q->gpu);
+    TRY(thread_start(&q->watchdog, comm_gpu_watchdog, q, what));
     q->watched = true;
     note_memory(q, NULL, before);
     return ERR_OK;

@@ -110,7 +110,7 @@ static enum err queue_wait(struct comm_world *w, const struct comm_gpu_lane *l, 
     const struct timespec nap = {.tv_nsec = 20000};
     char buf[COMM_PENDING_TEXT];
     while (comm_queue_through(l->queue) <= k) {
-        if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->aborted))
+        if (comm_gpu_is_over(comm_gpu_of(w)))
             TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
         nanosleep(&nap, NULL);
     }
@@ -123,7 +123,7 @@ static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
     char buf[COMM_PENDING_TEXT];
     if (l->queue)
         TRY(queue_wait(w, l, k));
-    if (w->ops->failed(w) || atomic_load(&comm_gpu_of(w)->aborted))
+    if (comm_gpu_is_over(comm_gpu_of(w)))
         TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
     TRY_CUDA(cudaStreamWaitEvent(comm_gpu_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
     return ERR_OK;

@@ -10,8 +10,8 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include <stdio.h>
-#include <string.h>
 
 struct item {
     struct item *next;
@@ -29,12 +29,6 @@ struct comm_queue {
     bool stop;                 /* guarded by lock */
     atomic_int_fast64_t through;
 };
-
-static bool over(const struct comm_gpu *q)
-{
-    struct comm_world *w = q->device.world;
-    return atomic_load(&q->aborted) || w->ops->failed(w);
-}
 
 /* NULL: no more come. */
 static struct item *next_item(struct comm_queue *f)
@@ -65,11 +59,17 @@ static enum err perform(struct comm_queue *f, const struct comm_gpu_op *op)
 static void report(struct comm_gpu *q, enum err err)
 {
     pthread_mutex_lock(&q->lock);
-    if (q->fault == ERR_OK && !over(q)) {
+    if (q->fault == ERR_OK && !comm_gpu_is_over(q)) {
         snprintf(q->text, sizeof q->text, "%s", err_text());
         q->fault = err;
     }
     pthread_mutex_unlock(&q->lock);
+}
+
+static enum err use_gpu(const struct comm_queue *f)
+{
+    TRY_CUDA(cudaSetDevice(f->q->gpu));
+    return ERR_OK;
 }
 
 static void *work(void *arg)
@@ -77,14 +77,11 @@ static void *work(void *arg)
     struct comm_queue *f = arg;
     struct item *t;
     log_set_rank(f->q->device.world->rank);
-    enum err err = ERR_OK;
-    if (cudaSetDevice(f->q->gpu) != cudaSuccess) {
-        err = err_set(ERR_INTERNAL, __FILE__, __LINE__, "comm: a lane's thread cannot use GPU %d",
-                      f->q->gpu);
+    enum err err = use_gpu(f);
+    if (err != ERR_OK)
         report(f->q, err);
-    }
     while ((t = next_item(f))) {
-        if (err == ERR_OK && !over(f->q)) {
+        if (err == ERR_OK && !comm_gpu_is_over(f->q)) {
             err = perform(f, &t->op);
             if (err != ERR_OK)
                 report(f->q, err);
@@ -106,12 +103,14 @@ enum err comm_queue_open(struct comm_gpu *q, struct comm_gpu_lane *l, comm_perfo
         mem_free(f);
         FAIL(ERR_MEMORY, "comm: no lock for a lane's queue");
     }
-    int rc = pthread_create(&f->thread, NULL, work, f);
-    if (rc != 0) {
+    char what[48];
+    snprintf(what, sizeof what, "wait for a lane of GPU %d", q->gpu);
+    enum err err = thread_start(&f->thread, work, f, what);
+    if (err != ERR_OK) {
         pthread_cond_destroy(&f->filled);
         pthread_mutex_destroy(&f->lock);
         mem_free(f);
-        FAIL(ERR_MEMORY, "comm: no thread for a lane of GPU %d: %s", q->gpu, strerror(rc));
+        return err;
     }
     l->queue = f;
     return ERR_OK;

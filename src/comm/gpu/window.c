@@ -97,11 +97,10 @@ enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_
 static enum err host_wait(const struct comm_gpu *q, uint32_t *mine)
 {
     const struct timespec nap = {.tv_nsec = 20000};
-    struct comm_world *w = q->device.world;
     for (bool come = false; !come;) {
         come = __atomic_load_n(mine, __ATOMIC_ACQUIRE) != 0;
-        if (atomic_load(&q->aborted) || w->ops->failed(w))
-            FAIL(ERR_PEER, "comm: rank %d waits no more for its peers", w->rank);
+        if (comm_gpu_is_over(q))
+            FAIL(ERR_PEER, "comm: rank %d waits no more for its peers", q->device.world->rank);
         if (!come)
             nanosleep(&nap, NULL);
     }
