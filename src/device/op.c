@@ -257,16 +257,23 @@ static int sumsq_operands(const struct op *op, struct op_operand *out)
          {SOME(sumsq.x, 1, end, 0, HOLDS_AT, ACCESS_READ, (double)op->sumsq.n), .ranges = of});
 }
 
-/* Two flat vectors, with all of these in one place in struct op. */
-static int flat_operands(const struct op *op, struct op_operand *out)
+static int cast_operands(const struct op *op, struct op_operand *out)
 {
-    enum op_kind k = op->kind;
-    enum op_holds wide = k == OP_CAST || k == OP_ADD ? HOLDS_AT : HOLDS_BYTES;
+    LIST(out, {OUT(cast.to, 1, op->cast.n, HOLDS_CT)}, {IN(cast.from, 1, op->cast.n, HOLDS_AT)});
+}
+
+static int add_operands(const struct op *op, struct op_operand *out)
+{
+    LIST(out, {SUM_IN(add.to, 1, op->add.n, HOLDS_AT)}, {IN(add.from, 1, op->add.n, HOLDS_AT)});
+}
+
+/* Of a copy, to the host or from it, too. */
+static int copy_operands(const struct op *op, struct op_operand *out)
+{
     LIST(out,
-         {OPERAND(copy.to, 1, op->copy.n, 0, k == OP_CAST ? HOLDS_CT : wide,
-                  k == OP_ADD ? ACCESS_ADD : ACCESS_WRITE),
-          .host = k == OP_D2H || k == OP_SNAPSHOT},
-         {IN(copy.from, 1, op->copy.n, wide), .host = k == OP_H2D});
+         {OUT(copy.to, 1, op->copy.n, HOLDS_BYTES),
+          .host = op->kind == OP_D2H || op->kind == OP_SNAPSHOT},
+         {IN(copy.from, 1, op->copy.n, HOLDS_BYTES), .host = op->kind == OP_H2D});
 }
 
 _Static_assert(AT(snapshot.to) == AT(copy.to) && AT(snapshot.from) == AT(copy.from) &&
@@ -398,16 +405,16 @@ const struct op_row op_rows[OPS] = {
     [OP_SUM] = {"sum", CLASS_HEAD, G_SUMS, {EXTENT(sum, n)}, .operands = sum_operands},
     [OP_SUMSQ] = {"sumsq", CLASS_OPTIM, G_SUMS,
                   {EXTENT(sumsq, n), FIELD(sumsq, of, FIELD_RANGES)}, .operands = sumsq_operands},
-    [OP_CAST] = {"cast", CLASS_MOVE, G_MOVE, {EXTENT(cast, n)}, .operands = flat_operands},
-    [OP_ADD] = {"add", CLASS_MOVE, G_MOVE, {EXTENT(add, n)}, .operands = flat_operands},
+    [OP_CAST] = {"cast", CLASS_MOVE, G_MOVE, {EXTENT(cast, n)}, .operands = cast_operands},
+    [OP_ADD] = {"add", CLASS_MOVE, G_MOVE, {EXTENT(add, n)}, .operands = add_operands},
     [OP_COPY] = {"copy", CLASS_MOVE, G_MOVE, {BYTES(copy)},
-                 .operands = flat_operands, .blind = true},
+                 .operands = copy_operands, .blind = true},
     [OP_ZERO] = {"zero", CLASS_MOVE, G_MOVE, {BYTES(zero)},
                  .operands = zero_operands, .blind = true},
-    [OP_H2D] = {"h2d", CLASS_MOVE, G_MOVE, {BYTES(h2d)}, .operands = flat_operands, .blind = true},
-    [OP_D2H] = {"d2h", CLASS_MOVE, G_MOVE, {BYTES(d2h)}, .operands = flat_operands, .blind = true},
+    [OP_H2D] = {"h2d", CLASS_MOVE, G_MOVE, {BYTES(h2d)}, .operands = copy_operands, .blind = true},
+    [OP_D2H] = {"d2h", CLASS_MOVE, G_MOVE, {BYTES(d2h)}, .operands = copy_operands, .blind = true},
     [OP_SNAPSHOT] = {"snapshot", CLASS_MOVE, G_MOVE, {BYTES(snapshot)},
-                  .operands = flat_operands, .blind = true},
+                  .operands = copy_operands, .blind = true},
 };
 
 const char *op_class_name(enum op_class c)
