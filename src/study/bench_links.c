@@ -135,8 +135,9 @@ static enum err open_link(struct link *k)
         FAIL(ERR_CONFIG, "bench: %d ranks; at most %d are measured", n, RANKS_MAX);
     for (int i = 0; i < n; i++)
         ranks[i] = i;
-    TRY(rank_open_device(&k->rank, k->b->o, &(struct dev_args){.kind = options_device(k->b->o),
-                                                               .ct = k->b->types.ct}));
+    struct dev_args device = {.kind = options_device(k->b->o), .ct = k->b->types.ct,
+                              .cache = k->b->o->env.cache};
+    TRY(rank_open_device(&k->rank, k->b->o, &device));
     struct dev *dev = k->rank.dev;
     TRY(dev->ops->alloc(dev, LARGEST, "a buffer", (void **)&k->to));
     TRY(comm_window_take(k->rank.world, LARGEST, "a buffer", (void **)&k->window));

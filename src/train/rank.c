@@ -143,7 +143,6 @@ enum err rank_open_device(struct rank *k, const struct options *o, struct dev_ar
     k->threads = options_threads(o, comm_size(k->world));
     a->threads = k->threads;
     a->index = options_gpu(o, comm_local_rank(k->world));
-    a->cache = o->env.cache;
     TRY(dev_open(a, &k->dev));
     TRY(k->dev->ops->mem_info(k->dev, &k->free_bytes, &k->total_bytes));
     if (k->s)
