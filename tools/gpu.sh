@@ -10,17 +10,18 @@
 # test          tests/parity and tests/cuda                                             96 s
 # bench         plait bench of three models: what kernels reach of their ceilings       16
 # 124m 1.5b 1b  a model on one GPU, and its peer                                12, 61, 81
-# dp            the first two on all GPUs as data ranks that share the updates          74
+# dp            the first two on all GPUs as data ranks that shard the optimizer          74
 # 8b            llama 8B on all GPUs: pp by two schedules with their bubbles, tp       177
 #
 # and not among "everything", each a run of its own of at most eight minutes:
 #
-# save dpsave   GPT-2 1.5B on one GPU, or on all as data ranks that share the updates, that saves
+# save dpsave   GPT-2 1.5B on one GPU, or on all as data ranks that shard the optimizer, that saves
 #               to SAVES: what it costs steps, writing and loading beside plain copies
 # layouts       two GPUs, a small GPT-2: losses of every layout by copies, by NCCL and under mpirun
 #               against each other, resumption on another layout, the same text of each
 # old           this tree beside OLD, an older one, in turn: both GPT-2s as data ranks on all GPUs,
-#               which share the updates, llama 8B by pp with zb-v and by tp
+#               which shard the optimizer, llama 8B by pp with zb-v and by tp; on one GPU both
+#               GPT-2s and llama 1B
 # soak          every schedule on two GPUs, recorded and not, SOAKED=200 steps of a small GPT-2:
 #               none may hang, and all end with one loss
 # nccl          test_nccl NCCL_RUNS=100 times, NCCL_LOT=12 side by side: some 100 s a lot
@@ -327,7 +328,7 @@ f1500=$(flops_of 48 1600 1600 6400 50304 0 1024)
 f1b=$(flops_of 16 2048 512 8192 128256 1 4096)
 f8b=$(flops_of 32 4096 1024 14336 128256 1 4096)
 
-# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs, which share the updates as those of llm.c
+# gpt2 NAME DEPTH BATCH FLOPS DP MODE: GPT-2 on DP GPUs, which shard the optimizer as those of llm.c
 # do, beside that, or PyTorch where it is not there.
 gpt2()
 {
@@ -490,6 +491,14 @@ old()
     if [ -z "${OLD:-}" ]; then
         echo "gpu: old needs OLD, another built tree" >&2
         failed=1
+        return
+    fi
+    if [ "$gpus" = 1 ]; then
+        pair "gpt2-124m B 64 T 1024" "dp 1" 124m configs/gpt2-124m.yaml 50304 1 \
+            parallel.microbatch=64 train.batch=64
+        pair "gpt2-1.5b B 16 T 1024" "dp 1" 1.5b configs/gpt2-1.5b.yaml 50304 1 \
+            parallel.microbatch=16 train.batch=16
+        pair "llama-1b B 4 T 4096" "dp 1" 1b configs/llama-1b.yaml 128256 1
         return
     fi
     dp="parallel.dp=$gpus parallel.zero=1"
@@ -750,6 +759,7 @@ for part in $parts; do
     1.5b) gpt2 1.5b 48 16 "$f1500" 1 single ;;
     1b) llama_1b ;;
     save) save 1 ;;
+    old) old ;;
     *)
         if [ "$gpus" -lt 2 ]; then
             echo "gpu: $part needs two GPUs or more, and there is $gpus"

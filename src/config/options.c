@@ -20,203 +20,204 @@
 
 static const struct conf_row rows[] = {
     {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama|mlp",
-     "family: gpt is GPT-2, llama has RMSNorm, rotary positions and SwiGLU; mlp tells the class of "
-     "a row of numbers, with ReLU between linear layers (docs/mlp.md)"},
+     "architecture. gpt: GPT-2; llama: RMSNorm, RoPE and SwiGLU; mlp: a classifier of feature "
+     "vectors, linear layers with ReLU between them (docs/mlp.md)"},
     {"model.layers", CONF_INT, AT(model.layers), 0, "4", 1, 10000, NULL, "transformer blocks"},
     {"model.hidden", CONF_INT, AT(model.hidden), 0, "128", 1, 1 << 24, NULL,
-     "channels of the residual stream"},
+     "hidden size: width of the residual stream"},
     {"model.heads", CONF_INT, AT(model.heads), 0, "4", 1, 65536, NULL, "attention query heads"},
     {"model.kv_heads", CONF_INT, AT(model.kv_heads), 0, "0", 0, 65536, NULL,
      "attention key and value heads; 0: as many as heads"},
     {"model.head_dim", CONF_INT, AT(model.head_dim), 0, "0", 0, 65536, NULL,
-     "channels of one head; 0: hidden / heads"},
+     "head dimension; 0: hidden / heads"},
     {"model.ffn", CONF_INT, AT(model.ffn), 0, "0", 0, 1 << 24, NULL,
-     "channels inside the feed-forward layer; 0: 4 x hidden for gpt, 8/3 x hidden rounded up to a "
-     "multiple of 32 for llama"},
+     "intermediate size of the feed-forward layers; 0: 4 x hidden for gpt, 8/3 x hidden rounded "
+     "up to a multiple of 32 for llama"},
     {"model.vocab", CONF_INT, AT(model.vocab), 0, "0", 0, 1 << 24, NULL,
-     "vocabulary [tokens]; 0: that of the file data.train"},
-    {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL,
-     "length of a sample [tokens]"},
+     "vocabulary size [tokens]; 0: that of the file data.train"},
+    {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL, "sequence length [tokens]"},
     {"model.widths", CONF_INTS, AT(model.widths), 0, "[]", 1, 1 << 24, NULL,
-     "mlp: numbers of a row, outputs of each linear layer, the last of them classes, as "
-     "[512, 1024, 256, 10]"},
+     "mlp: input features, then outputs of each linear layer, the last of which are the classes, "
+     "as [512, 1024, 256, 10]; kind mlp needs it, the others ignore it"},
     {"model.tied", CONF_BOOL, AT(model.tied), 0, "true", 0, 0, NULL,
-     "the output matrix is the token embedding"},
+     "the output projection (LM head) is the token embedding"},
     {"model.dropout", CONF_REAL, AT(model.dropout), 0, "0", 0, 0.9, NULL,
-     "probability that an activation is dropped in training"},
+     "dropout probability in training, on the embedding's output and on the output of each "
+     "attention and MLP; attention weights have no dropout; 0: none"},
     {"model.norm_eps", CONF_REAL, AT(model.norm_eps), 0, "1e-5", 1e-12, 1, NULL,
      "added to the variance in norms"},
     {"model.rope_theta", CONF_REAL, AT(model.rope_theta), 0, "10000", 1, 1e12, NULL,
-     "base of the rotary frequencies (llama)"},
+     "base of the rotary frequencies, RoPE (llama)"},
     {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
-     "standard deviation of the initial weights"},
+     "standard deviation of the random initial weights; output projections of attention and MLP "
+     "have it divided by sqrt(2 x layers); mlp: not used, its layers have He's"},
     {"model.init", CONF_STRING, AT(model.init), ROOM(model.init), "", 0, 0, NULL,
-     "begin with the weights of a folder: a run's, a checkpoint's, or one of transformers' with "
-     "config.json; keys of the model that are left out are then that folder's "
-     "(docs/from-weights.md); empty: drawn from train.seed"},
+     "load the initial weights from a folder: a run, a checkpoint, or a Hugging Face model "
+     "(config.json); unset keys of the model come from there, too (docs/from-weights.md); empty: "
+     "random weights from train.seed"},
 
     {"parallel.tp", CONF_INT, AT(parallel.tp), 0, "1", 1, 4096, NULL,
-     "tensor parallel size: ranks that share each layer"},
+     "tensor parallel size: ranks that each layer is split over"},
     {"parallel.pp", CONF_INT, AT(parallel.pp), 0, "1", 1, 4096, NULL,
-     "pipeline parallel size: ranks that share the row of layers"},
+     "pipeline parallel size: ranks that the list of layers is split over"},
     {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
-     "data parallel size: replicas that share the batch"},
+     "data parallel size: replicas that the batch is split over"},
     {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
-     "1: data ranks share master weights, moments and their update (ZeRO stage 1): less memory, "
-     "and in bf16 6 bytes a weight between ranks in a step for 8; 0: each has and updates all. The "
-     "same weights, up to rounding: of the norm where it clips, and of sums over three ranks or "
-     "more by NCCL. Gradients and weights are not shared yet (stages 2 and 3)"},
+     "ZeRO stage. 0: each data rank has the whole optimizer state. 1: master weights, moments and "
+     "the update are sharded over dp; bf16 sends 6 bytes a parameter and step, not 8. Equal up to "
+     "rounding (of the clipped norm; of NCCL's sums over 3 ranks or more). Stages 2 and 3 do not "
+     "exist yet"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
-     "sequence parallelism: norms and dropout split over the tensor ranks too"},
+     "sequence parallelism: norms, dropout and residuals are split over the tensor ranks, too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "on: overlap tensor-parallel communication with GEMMs, which are split by rows for it; off: "
-     "no overlap; auto: on where tensor ranks are threads whose GPUs move by copies "
-     "(train.device cuda, transport thread, up to 8 ranks), else off. On two H200 a llama of 8B "
-     "shape was 4 % faster so, and one of 1B 2 % slower by NCCL. The same bits where a row of a "
-     "result does not depend on how many a GEMM has, as on cpu and ref"},
+     "overlap tensor-parallel communication with GEMMs, split by rows for it. auto: on for cuda "
+     "with transport thread, tp up to 8 and peer-to-peer copies, else off. Bitwise equal where a "
+     "row of a GEMM does not depend on the number of rows (cpu, ref)"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
-     "tp_overlap: fewest rows (samples x length) of a piece; GEMMs with fewer than twice as many "
-     "(with sp: tp times) are not split; with sp and copies between GPUs a piece is a rank's rows"},
+     "tp_overlap: fewest rows (samples x sequence length) of a chunk; GEMMs with fewer than 2 x "
+     "tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer copies a chunk is "
+     "one rank's rows"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
-     "pipeline stages on each rank; 0: what the schedule needs, 2 for a V, else 1; "
-     "interleaved and looped-bfs gain by 2 or more"},
+     "pipeline stages a rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
+     "V-shaped ones, else 1; interleaved and looped-bfs have a smaller bubble with 2 or more"},
     {"parallel.split", CONF_NAMES, AT(parallel.split), 0, "[]", 0, 0, NULL,
-     "layers at which pipeline stages begin, by name in the model's order, one fewer than stages: "
-     "layers.3 (its attention), layers.3.attn, layers.3.mlp; []: cut so that the costliest stage "
-     "or rank is as cheap as can be, as `plait generate` always cuts"},
+     "first layer of each pipeline stage but the first, in the model's order: layers.3.attn (or "
+     "layers.3), layers.3.mlp; []: cut so that the slowest stage or rank costs least (`plait "
+     "generate` always does)"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
-     "schedule interleaved: microbatches that a stage runs in a row before the rank's next stage "
-     "has its turn; 0: pp"},
+     "schedule interleaved: size of a microbatch group, which one stage runs in a row before the "
+     "rank's next stage does; 0: pp"},
     {"parallel.costs", CONF_STRING, AT(parallel.costs), ROOM(parallel.costs), "", 0, 0, NULL,
-     "file of the measured times of each stage, from `plait compare --costs`: schedules zb-1p, "
-     "zb-2p and zb-v are made for them, and the bubble of any schedule is predicted with them; "
-     "empty: equal times, and a bubble from FLOPs"},
+     "file of measured times of the stages, from `plait compare --costs`: zb-1p, zb-2p and zb-v "
+     "are built for them, and every schedule's bubble is predicted from them; empty: zb-* are "
+     "built for equal times, the bubble is predicted from FLOPs"},
     {"parallel.memory_limit", CONF_REAL, AT(parallel.memory_limit), 0, "0", 0, 1e6, NULL,
-     "schedules zb-1p, zb-2p, zb-v: most activations of a microbatch in a stage that a rank keeps "
-     "at once, each whole until its weight gradient; 1 or more, zb-v 2; 0: pp for zb-1p, else "
-     "2 x pp"},
+     "zb-1p, zb-2p, zb-v: most sets of activations (one a microbatch and stage) that a rank holds "
+     "at once, each until its weight gradient; a count, not bytes; at least 1 (zb-v: 2); 0: pp "
+     "for zb-1p, else 2 x pp"},
     {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
-     "size of a microbatch [samples]; the last of a step may be smaller"},
+     "microbatch size [samples]; the last one of a step may be smaller"},
 
     {"train.steps", CONF_INT, AT(train.steps), 0, "100", 1, 4294967295.0, NULL, "optimizer steps"},
     {"train.batch", CONF_INT, AT(train.batch), 0, "8", 1, 1 << 24, NULL,
-     "size of a step over all ranks [samples]"},
+     "global batch size: samples of an optimizer step over all ranks"},
     {"train.seed", CONF_INT, AT(train.seed), 0, "1", 0, 9007199254740992.0, NULL,
-     "seed of initial weights, sample order and dropout"},
+     "seed of the random initial weights, the order of samples and dropout"},
     {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
-     "type of activations and of weights in GEMMs; sums and master weights are f32"},
+     "dtype of activations and of weights in GEMMs; accumulation, gradients, master weights and "
+     "moments are f32"},
     {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null|cuda",
-     "cpu; ref: slow f64 loops, the judge of the others; null: computes nothing, counts; cuda: a "
-     "GPU for each rank"},
+     "cpu; cuda: one GPU a rank; ref: slow f64 reference that the others are tested against; "
+     "null: dry run that computes nothing and counts messages and bytes"},
     {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
-     "how ranks communicate: threads of one process, or processes under mpirun or srun"},
+     "thread: all ranks are threads of one process; mpi: one process a rank, started by mpirun or "
+     "srun. GPUs communicate by peer-to-peer copies with thread where they reach each other, else "
+     "by NCCL"},
     {"train.share_gpus", CONF_BOOL, AT(train.share_gpus), 0, "false", 0, 0, NULL,
-     "all ranks, up to 8 threads of one process, have the first GPU that it sees (train.device "
-     "cuda): for tests and study of layouts where there is one; without NCCL and recorded steps, "
-     "slower than one rank, and each rank's memory is taken there"},
+     "cuda, for tests: put all ranks (up to 8 threads of one process) on the first visible GPU, "
+     "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"},
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
-     "compute threads of a rank; 0: cores / ranks. On cpu each has 4 MiB for itself"},
+     "compute threads a rank; 0: cores / ranks; on cpu each takes 4 MiB of scratch memory"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
-     "validate after every so many [steps], and at the end; 0 or more than train.steps: at the "
-     "end only"},
+     "validate every so many steps and at the end; 0, or more than train.steps: at the end only"},
     {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
      "batches of one validation; 0: the whole file"},
     {"train.log_every", CONF_INT, AT(train.log_every), 0, "0", 0, 4294967295.0, NULL,
-     "a line of progress that stays after every so many [steps], on a terminal above the bar; 0: "
-     "on a terminal the bar alone, else a line every two seconds"},
+     "print a line of progress every so many steps (on a terminal above the progress bar); 0: on "
+     "a terminal the bar alone, else a line every 2 seconds"},
     {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
-     "a peer silent for so long is reported as hung [seconds]; 0: never"},
+     "a rank that gives no sign of life for so long ends the run with exit code 20, and is named "
+     "[seconds]; 0: wait for ever"},
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
-     "at the end print where the reporting rank's time went, operation by operation"},
+     "at the end, print the time of each operation, on the rank that writes the log"},
     {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
-     "save a checkpoint also after every so many [steps]; 0: only where the run ends, whatever the "
-     "end is (docs/checkpoints.md)"},
+     "save a checkpoint every so many steps, and where the run ends: the last step, a signal, the "
+     "time limit, a failed file or number; 0: only there (docs/checkpoints.md)"},
     {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
-     "checkpoints that stay: the newest ones [checkpoints]; 0: none is saved, only the weights at "
-     "the end, from which a run cannot go on"},
+     "keep the newest so many checkpoints; 0: save none but the final weights, which a run cannot "
+     "resume from"},
     {"train.save_best", CONF_BOOL, AT(train.save_best), 0, "false", 0, 0, NULL,
-     "the checkpoint behind the validation with the lowest loss is saved and stays beside the "
-     "newest ones; needs train.valid_every"},
+     "also save and keep the checkpoint with the lowest validation loss; needs train.valid_every"},
     {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
-     "write a checkpoint beside the steps behind it, from a copy in the host's memory; false: wait "
-     "until it is written"},
+     "asynchronous checkpoints: copy the state to host memory and write it while the next steps "
+     "run; false: wait until it is written"},
     {"train.time_limit", CONF_REAL, AT(train.time_limit), 0, "0", 0, 31536000, NULL,
-     "end the run, saved, with code 75 once it has taken so long [seconds]; 0: never"},
+     "save a checkpoint and end with exit code 75 once the run has taken so long [seconds]; 0: "
+     "never"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
     {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full|sqrt|every:K",
-     "full: keep a stage's input alone from forward to backward and run the forward once more "
-     "before the backward, for less memory and the same bits; every:K: the same for every K blocks "
-     "of a stage, one after the other; sqrt: K the root of a stage's blocks; none: keep all, or "
-     "what a schedule from a file says"},
+     "activation recomputation (checkpointing), bitwise equal. full: keep only the input of each "
+     "stage; every:K: only the input of every K blocks; sqrt: K is the square root of the blocks "
+     "of a stage; none: keep all, or what a schedule file says"},
     {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
-     "cuda: record a step once, as a CUDA graph, and replay it for the others, with the same bits "
-     "and less work for the host; auto: where the other keys allow it, and the table at the start "
-     "says which does not; on: refuse to start where one does not; off: queue each call"},
+     "cuda: capture a step as a CUDA graph and launch it for the others, bitwise equal with less "
+     "CPU work; auto: if the other keys allow it (the start-up table names the one that does "
+     "not); on: refuse to start if one does not; off: launch each kernel"},
     {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
-     NULL, "add weight gradients in the order of the microbatches, so that schedules give the same "
-           "bits; costs memory where a schedule runs backward out of order; also "
-           "--canonical-accumulation"},
+     NULL,
+     "accumulate weight gradients in the order of the microbatches, so that all schedules are "
+     "bitwise equal; costs memory if a schedule has another order of backward passes; also "
+     "--canonical-accumulation"},
     {"train.deterministic", CONF_BOOL, AT(train.deterministic), 0, "false", 0, 0, NULL,
-     "cuda: every run of a layout gives the same bits, since no choice of a GEMM is measured "
-     "and attention's gradient adds in a fixed order; slower; cpu and ref give the same bits "
-     "either way"},
+     "cuda: runs of one layout are bitwise equal: no autotuning of GEMMs, and the attention "
+     "backward adds in a fixed order; slower; cpu and ref always are"},
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
-     "learning rate that the decay ends at: the step after the last would have it"},
+     "learning rate at the end of the decay, which the step behind the last one would have"},
     {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
-     "decay of the mean of gradients"},
+     "decay of the first moment"},
     {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
-     "decay of the mean of squared gradients"},
+     "decay of the second moment"},
     {"optim.eps", CONF_REAL, AT(optim.eps), 0, "1e-8", 1e-30, 1, NULL,
-     "added to the root of the second moment"},
-    {"optim.decay", CONF_REAL, AT(optim.decay), 0, "0.1", 0, 100, NULL, "weight decay of matrices"},
+     "added to the square root of the second moment"},
+    {"optim.decay", CONF_REAL, AT(optim.decay), 0, "0.1", 0, 100, NULL,
+     "weight decay (AdamW) of matrices, embeddings among them; biases and norms have none"},
     {"optim.clip", CONF_REAL, AT(optim.clip), 0, "1", 0, 1e9, NULL,
-     "largest norm of the whole gradient; 0: no clipping"},
+     "clip the global norm of the gradient to this; 0: no clipping"},
     {"optim.warmup", CONF_INT, AT(optim.warmup), 0, "0", 0, 4294967295.0, NULL,
-     "linear rise to lr at the start [steps]; docs/learning-rate.md has the formula. Longer than "
-     "train.steps: the rise takes the whole run, and the table at the start says so"},
+     "linear warm-up [steps]; docs/learning-rate.md has the formula. If longer than train.steps, "
+     "the whole run is warm-up"},
     {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0,
      "constant|linear|cosine|wsd",
-     "course of the learning rate after the warm-up; wsd: constant, then a final decay"},
+     "learning-rate schedule after the warm-up; wsd: constant, then a final decay"},
     {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
-     "length of the final decay of wsd [steps]; more than the warm-up leaves: as many as that, and "
-     "the table at the start says so"},
+     "wsd: length of the final decay [steps], 1 or more; at most the steps after the warm-up; the "
+     "other schedules refuse it"},
 
     {"optim.decay_keep", CONF_BOOL, AT(optim.decay_keep), 0, "false", 0, 0, NULL,
-     "a run that is resumed with another train.steps: the decay ends where it was to end; false: "
-     "it is planned anew, to the new end"},
+     "on resume with another train.steps: the learning rate keeps the end of the decay that was "
+     "planned; false: the decay is planned anew, to the new end"},
 
     {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
-     "token file to train on, made by `plait data prepare`"},
+     "token file to train on, made by `plait data prepare`; every run needs one"},
     {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
      "token file to validate on; empty: no validation"},
     {"data.tokenizer", CONF_STRING, AT(data.tokenizer), ROOM(data.tokenizer), "", 0, 0, NULL,
-     "tokenizer whose ids the token files hold; another one's are refused; empty: whatever "
-     "data.train says, which is kept with the weights"},
+     "name of the tokenizer that made the token files; files of another one are refused; empty: "
+     "the one named in data.train. It is kept with the weights"},
 
     {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
-     "folder for configuration, metrics and weights; what stands there is not written over "
-     "(docs/run-folder.md)"},
+     "output folder for configuration, metrics, checkpoints and weights; a new run is refused "
+     "where one stands already (docs/run-folder.md)"},
     {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
-     "write the weights at the end, and checkpoints; false: a run for its speed or its losses "
-     "leaves none"},
+     "write checkpoints and the final weights; false: write neither, for benchmarks"},
     {"run.resume", CONF_STRING, AT(run.resume), ROOM(run.resume), "", 0, 0, NULL,
-     "go on from a checkpoint: auto: the newest whole one of run.dir, or from the start where "
-     "there is none; best: that behind the validation with the lowest loss; a step: run.dir's of "
-     "that step; a folder: that checkpoint; empty: a new run"},
+     "checkpoint to resume from. auto: the latest complete one in run.dir, or a new run if there "
+     "is none; best: the one with the lowest validation loss; a step: the one of that step; a "
+     "folder: that checkpoint; empty: a new run"},
     {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
-     "resume although data.train, data.valid, data.tokenizer or train.seed are not those of the "
+     "resume even if data.train, data.valid, data.tokenizer or train.seed are not those of the "
      "checkpoint"},
     {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
-     "take run.dir although a run has it that cannot be seen to have ended, as on another host; "
-     "only when that is known to be dead (docs/run-folder.md)"},
+     "use run.dir even if another run holds it that may still live, as on another host; set it "
+     "only if you know that run is dead (docs/run-folder.md)"},
     {"run.io_timeout", CONF_REAL, AT(run.io_timeout), 0, "1800", 0, 604800, NULL,
-     "a file call that does not return for so long ends the run with code 17 [seconds]; 0: never. "
-     "Until then its rank does not count as hung"},
+     "a file operation that does not return for so long ends the run with exit code 17 [seconds]; "
+     "0: never; until then its rank does not count as hung"},
 };
 
 /* What other programs call these values. */
@@ -247,7 +248,7 @@ static const struct conf_hint hints[] = {
     {"parallel.zero", "2|3|zero2|zero3|zero-2|zero-3|stage2|stage3|fsdp|fsdp2|full|"
      "os_g|os+g|os+g+p|os_g_p|p_g_os|grad|grads|gradients|optim_grads|optim_grads_params|hsdp|"
      "hybrid|shard_grad_op|full_shard|hybrid_shard|zero++", NULL,
-     "gradients and weights are not shared yet (stages 2 and 3)"},
+     "gradients and weights are not sharded yet (ZeRO stages 2 and 3)"},
     {"parallel.tp_overlap", "true|yes|1|always", "on", NULL},
     {"parallel.tp_overlap", "false|no|0|none|never", "off", NULL},
     {"optim.schedule", "const|none|fixed|flat|warmuplr|constantlr", "constant", NULL},
@@ -427,15 +428,15 @@ const char *options_idle(const struct options *o, const char *key)
     if (strcmp(key, "parallel.tp_rows") == 0)
         return idle_rows(o);
     if (strcmp(key, "parallel.sp") == 0 && o->parallel.tp == 1)
-        return "parallel.tp is 1, and one rank has all rows";
+        return "parallel.tp is 1";
     if (strcmp(key, "parallel.zero") == 0 && o->parallel.dp == 1)
-        return "parallel.dp is 1, and one replica has nobody to share with";
+        return "parallel.dp is 1";
     if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
         return "only runs with train.device cuda may differ";
     if (strcmp(key, "train.share_gpus") == 0 && options_ranks(o) == 1)
-        return "one rank has nobody to share with";
+        return "there is one rank";
     if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
-        return "one rank waits for nobody";
+        return "there is one rank";
     if (strncmp(key, "train.save_", 11) == 0 && !o->run.save)
         return "run.save is false";
     if (strncmp(key, "train.save_", 11) == 0 && o->train.device == OPTIONS_NULL)

@@ -88,7 +88,7 @@ static const struct illegal illegal[] = {
     {"train.graph=on", 0, 0, ERR_CONFIG, "train.graph on", "train.device cuda", "auto or off"},
 
     /* the optimizer */
-    {"parallel.zero=2", 0, 0, ERR_CONFIG, "parallel.zero", "0|1", "not shared yet"},
+    {"parallel.zero=2", 0, 0, ERR_CONFIG, "parallel.zero", "0|1", "not sharded yet"},
     {"parallel.zero=true", 0, 0, ERR_CONFIG, "parallel.zero", "true", "nearest is 1"},
     {"optim.lr=1e-4 optim.lr_min=1e-3", 0, 0, ERR_CONFIG, "optim.lr_min 0.001", "optim.lr 0.0001",
      "use optim.lr_min 0.0001 or 0, or optim.lr 0.001"},

@@ -159,7 +159,7 @@ static void hints_are_right(void)
     refused_with("parallel.tp_overlap=true", "; the nearest is on");
     refused_with("parallel.tp_overlap=no", "; the nearest is off");
     refused_with("parallel.zero=yes", "; the nearest is 1");
-    refused_with("parallel.zero=3", "not shared yet (stages 2 and 3)");
+    refused_with("parallel.zero=3", "not sharded yet (ZeRO stages 2 and 3)");
     refused_with("train.transport=nccl", ", with either");
 }
 

@@ -255,7 +255,7 @@ static void words_of_other_programs(void)
         {"model.kind=gpt2-xl", "; the nearest is gpt"},
         {"model.kind=LlamaForCausalLM", "; the nearest is llama"},
         {"train.recompute=selective", "; the nearest is full"},
-        {"parallel.zero=stage3", "not shared yet"},
+        {"parallel.zero=stage3", "not sharded yet"},
     };
     struct plait_config *k;
     CHECK_INT(plait_config_new(&k), 0);
