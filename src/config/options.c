@@ -49,8 +49,8 @@ static const struct conf_row rows[] = {
     {"model.rope_theta", CONF_REAL, AT(model.rope_theta), 0, "10000", 1, 1e12, NULL,
      "base of the rotary frequencies, RoPE (llama)"},
     {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
-     "standard deviation of the random initial weights; output projections of attention and MLP "
-     "have it divided by sqrt(2 x layers); mlp: not used, its layers have He's"},
+     "standard deviation of the random initial weights, divided by sqrt(2 x layers) in the output "
+     "projections of attention and MLP; kind mlp ignores it and has He's initialization"},
     {"model.init", CONF_STRING, AT(model.init), ROOM(model.init), "", 0, 0, NULL,
      "load the initial weights from a folder: a run, a checkpoint, or a Hugging Face model "
      "(config.json); unset keys of the model come from there, too (docs/from-weights.md); empty: "
@@ -64,39 +64,39 @@ static const struct conf_row rows[] = {
      "data parallel size: replicas that the batch is split over"},
     {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
      "ZeRO stage. 0: each data rank has the whole optimizer state. 1: master weights, moments and "
-     "the update are sharded over dp; bf16 sends 6 bytes a parameter and step, not 8. Equal up to "
-     "rounding (of the clipped norm; of NCCL's sums over 3 ranks or more). Stages 2 and 3 do not "
-     "exist yet"},
+     "the update are sharded over dp, and in bf16 a step sends 6 bytes a parameter in place of 8; "
+     "the weights are those of 0 up to rounding (of a clipped norm; of NCCL's sums over 3 ranks "
+     "or more). Stages 2 and 3 do not exist yet"},
     {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
      "sequence parallelism: norms, dropout and residuals are split over the tensor ranks, too"},
     {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "overlap tensor-parallel communication with GEMMs, split by rows for it. auto: on for cuda "
-     "with transport thread, tp up to 8 and peer-to-peer copies, else off. Bitwise equal where a "
-     "row of a GEMM does not depend on the number of rows (cpu, ref)"},
+     "overlap tensor-parallel communication with GEMMs, which are split into chunks of rows for "
+     "it. auto: on for cuda with transport thread, tp up to 8 and peer-to-peer copies, else off; "
+     "on: over NCCL, too. Bitwise equal to off on cpu and ref, on cuda up to rounding"},
     {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
-     "tp_overlap: fewest rows (samples x sequence length) of a chunk; GEMMs with fewer than 2 x "
-     "tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer copies a chunk is "
-     "one rank's rows"},
+     "tp_overlap: fewest rows (samples of a microbatch x sequence length) of a chunk; GEMMs with "
+     "fewer than 2 x tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer "
+     "copies there are tp chunks, each one rank's rows"},
     {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
      NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
     {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
-     "pipeline stages a rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
+     "pipeline stages per rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
      "V-shaped ones, else 1; interleaved and looped-bfs have a smaller bubble with 2 or more"},
     {"parallel.split", CONF_NAMES, AT(parallel.split), 0, "[]", 0, 0, NULL,
-     "first layer of each pipeline stage but the first, in the model's order: layers.3.attn (or "
-     "layers.3), layers.3.mlp; []: cut so that the slowest stage or rank costs least (`plait "
-     "generate` always does)"},
+     "layers at which the second, third, ... pipeline stage begins, in the model's order, as "
+     "[layers.2.attn, layers.3.mlp]; blocks count from 0, layers.2 is layers.2.attn; []: cut so "
+     "that the slowest stage or rank costs least. `plait generate` takes no notice of it"},
     {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
-     "schedule interleaved: size of a microbatch group, which one stage runs in a row before the "
-     "rank's next stage does; 0: pp"},
+     "schedule interleaved: size of a microbatch group, run back to back by one stage before the "
+     "rank's next stage has its turn; 0: pp"},
     {"parallel.costs", CONF_STRING, AT(parallel.costs), ROOM(parallel.costs), "", 0, 0, NULL,
      "file of measured times of the stages, from `plait compare --costs`: zb-1p, zb-2p and zb-v "
      "are built for them, and every schedule's bubble is predicted from them; empty: zb-* are "
      "built for equal times, the bubble is predicted from FLOPs"},
     {"parallel.memory_limit", CONF_REAL, AT(parallel.memory_limit), 0, "0", 0, 1e6, NULL,
-     "zb-1p, zb-2p, zb-v: most sets of activations (one a microbatch and stage) that a rank holds "
-     "at once, each until its weight gradient; a count, not bytes; at least 1 (zb-v: 2); 0: pp "
-     "for zb-1p, else 2 x pp"},
+     "zb-1p, zb-2p, zb-v: most activation sets that a rank holds at once (a count, not bytes), "
+     "one per microbatch and stage, freed by its weight gradient; at least 1 (zb-v: 2); 0: pp for "
+     "zb-1p, else 2 x pp"},
     {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
      "microbatch size [samples]; the last one of a step may be smaller"},
 
@@ -119,7 +119,8 @@ static const struct conf_row rows[] = {
      "cuda, for tests: put all ranks (up to 8 threads of one process) on the first visible GPU, "
      "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"},
     {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
-     "compute threads a rank; 0: cores / ranks; on cpu each takes 4 MiB of scratch memory"},
+     "compute threads per rank; 0: cores of this machine / ranks on it; on cpu each takes 4 MiB "
+     "of scratch memory"},
     {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
      "validate every so many steps and at the end; 0, or more than train.steps: at the end only"},
     {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
@@ -128,13 +129,14 @@ static const struct conf_row rows[] = {
      "print a line of progress every so many steps (on a terminal above the progress bar); 0: on "
      "a terminal the bar alone, else a line every 2 seconds"},
     {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
-     "a rank that gives no sign of life for so long ends the run with exit code 20, and is named "
-     "[seconds]; 0: wait for ever"},
+     "time without a sign of life from a rank [seconds] after which the run ends with exit code "
+     "20 and names that rank; 0: wait for ever"},
     {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
      "at the end, print the time of each operation, on the rank that writes the log"},
     {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
-     "save a checkpoint every so many steps, and where the run ends: the last step, a signal, the "
-     "time limit, a failed file or number; 0: only there (docs/checkpoints.md)"},
+     "save a checkpoint every so many steps, and where the run ends: at the last step, a signal, "
+     "the time limit, a file error, or, with the state before it, a loss or gradient that is not "
+     "finite; 0: only where it ends (docs/checkpoints.md)"},
     {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
      "keep the newest so many checkpoints; 0: save none but the final weights, which a run cannot "
      "resume from"},
@@ -144,8 +146,8 @@ static const struct conf_row rows[] = {
      "asynchronous checkpoints: copy the state to host memory and write it while the next steps "
      "run; false: wait until it is written"},
     {"train.time_limit", CONF_REAL, AT(train.time_limit), 0, "0", 0, 31536000, NULL,
-     "save a checkpoint and end with exit code 75 once the run has taken so long [seconds]; 0: "
-     "never"},
+     "save a checkpoint and end with exit code 75 once this start of the run has taken so long "
+     "[seconds]; 0: never"},
     {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
      "record when each action of the schedule ran, for `plait compare`; also --trace"},
     {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full|sqrt|every:K",
@@ -153,9 +155,9 @@ static const struct conf_row rows[] = {
      "stage; every:K: only the input of every K blocks; sqrt: K is the square root of the blocks "
      "of a stage; none: keep all, or what a schedule file says"},
     {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
-     "cuda: capture a step as a CUDA graph and launch it for the others, bitwise equal with less "
-     "CPU work; auto: if the other keys allow it (the start-up table names the one that does "
-     "not); on: refuse to start if one does not; off: launch each kernel"},
+     "cuda: capture one step as a CUDA graph and replay it for the later steps, bitwise equal "
+     "with less CPU work. auto: if the other keys allow it (the start-up table names the one that "
+     "does not); on: refuse to start if one does not; off: launch each kernel"},
     {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
      NULL,
      "accumulate weight gradients in the order of the microbatches, so that all schedules are "
@@ -167,7 +169,8 @@ static const struct conf_row rows[] = {
 
     {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
     {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
-     "learning rate at the end of the decay, which the step behind the last one would have"},
+     "learning rate (not a ratio) that the decay falls to; reached one step after the last, which "
+     "is still a little above it"},
     {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
      "decay of the first moment"},
     {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
@@ -183,17 +186,18 @@ static const struct conf_row rows[] = {
      "the whole run is warm-up"},
     {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0,
      "constant|linear|cosine|wsd",
-     "learning-rate schedule after the warm-up; wsd: constant, then a final decay"},
+     "learning-rate schedule after the warm-up; wsd: constant, then a final linear decay"},
     {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
-     "wsd: length of the final decay [steps], 1 or more; at most the steps after the warm-up; the "
-     "other schedules refuse it"},
+     "wsd: length of the final decay [steps], needed there, from 1 to the steps after the "
+     "warm-up; the other schedules refuse it"},
 
     {"optim.decay_keep", CONF_BOOL, AT(optim.decay_keep), 0, "false", 0, 0, NULL,
-     "on resume with another train.steps: the learning rate keeps the end of the decay that was "
-     "planned; false: the decay is planned anew, to the new end"},
+     "on resume with another train.steps: true: the decay ends at the step first planned, and "
+     "later steps have lr_min; false: the decay is planned anew, to the new end"},
 
     {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
-     "token file to train on, made by `plait data prepare`; every run needs one"},
+     "file to train on, made by `plait data prepare` (tokens) or, for kind mlp, `plait data "
+     "import` (rows with classes); every run needs one"},
     {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
      "token file to validate on; empty: no validation"},
     {"data.tokenizer", CONF_STRING, AT(data.tokenizer), ROOM(data.tokenizer), "", 0, 0, NULL,
@@ -216,8 +220,8 @@ static const struct conf_row rows[] = {
      "use run.dir even if another run holds it that may still live, as on another host; set it "
      "only if you know that run is dead (docs/run-folder.md)"},
     {"run.io_timeout", CONF_REAL, AT(run.io_timeout), 0, "1800", 0, 604800, NULL,
-     "a file operation that does not return for so long ends the run with exit code 17 [seconds]; "
-     "0: never; until then its rank does not count as hung"},
+     "time [seconds] after which a file operation that has not returned ends the run with exit "
+     "code 17; 0: never. While it waits, train.hang_timeout does not apply to its rank"},
 };
 
 /* What other programs call these values. */
