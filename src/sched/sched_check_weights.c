@@ -165,6 +165,9 @@ static enum err change(struct weights *k, int64_t i)
     struct sched_instr in = k->c->s->instr[i];
     int64_t begin, end;
     int h = sched_stage_replica_on(k->c->s, in.stage, k->rank);
+    if (in.seg > k->c->s->segments[in.stage])
+        return sched_broken(k->c, k->rank, i, "stage %d has segments up to %d; use one of these",
+                            in.stage, k->c->s->segments[in.stage]);
     find(k, h, in.seg, &begin, &end);
     for (int64_t at = begin; at < end; at++) {
         enum state state = state_of(k, h, at);

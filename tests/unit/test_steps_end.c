@@ -97,6 +97,24 @@ static void weights_come_back(void)
     }
 }
 
+/* A list in memory may name a segment that its stage has not. */
+static void segments_out_of_bounds(void)
+{
+    static const char *const text[] = {
+        "0F0,0DROP,0GATHER,0.2B0,0.1B0,NORM,STEP\n", "0F0,0.1DROP,0.1GATHER,0.2B0,0.1B0,NORM,STEP\n"};
+    for (int k = 0; k < 2; k++)
+        for (int at = 1; at <= 2; at++) {
+            struct sched s;
+            struct sched_report r;
+            CHECK_OK(parse(text[k], &s));
+            s.instr[at].seg = 255;
+            CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "stage 0 has segments up to 2; use one of");
+            CHECK(r.rule == SCHED_RULE_WEIGHTS);
+            sched_report_free(&r);
+            sched_free(&s);
+        }
+}
+
 static const struct broken broken[] = {
     {SCHED_RULE_COVERAGE, END "NORM,NORM,STEP\n", "it comes a second time"},
     {SCHED_RULE_COVERAGE, END "NORM,STEP,STEP\n", "it comes a second time"},
@@ -148,6 +166,7 @@ static const struct test_case cases[] = {
     {"shared_in_text", shared_in_text},
     {"every_schedule", every_schedule},
     {"weights_come_back", weights_come_back},
+    {"segments_out_of_bounds", segments_out_of_bounds},
     {"rules_broken", rules_broken},
 };
 TEST_MAIN(cases)
