@@ -148,8 +148,8 @@ static const char about[] =
     "Plays a pipeline schedule on a clock and says how long a step takes, how much of\n"
     "it the ranks are idle, and how many activations they keep. SCHEDULE is a name of\n"
     "plait sim --list, or a file such as mine.csv (or file:PATH): a line of cells such as\n"
-    "0F0,0B0 for each rank, which are PyTorch's; UNSHARD, RESHARD, REDUCE_GRAD and\n"
-    "WAIT_REDUCE_GRAD there are passed over and counted.";
+    "0F0,0B0 for each rank, which are PyTorch's; how many of UNSHARD, RESHARD,\n"
+    "REDUCE_GRAD and WAIT_REDUCE_GRAD are passed over there is said.";
 static const char examples[] = "plait sim 1f1b -p 4 -m 8 --gantt\n"
                                "plait sim --compare gpipe,1f1b -p 8 -m 32 --html step.html\n"
                                "plait sim zb-h1 --model configs/demo.yaml parallel.tp=1";

@@ -34,6 +34,11 @@ const char *sched_cell(const struct sched_instr *in, char buf[SCHED_CELL])
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL])
 {
     char half[2][SCHED_CELL];
+    if (!s->lowered && sched_op_shards(s->instr[i].op)) {
+        snprintf(buf, SCHED_CELL, "%d%s", s->instr[i].stage,
+                 sched_passed_name(sched_shards_name(s->instr[i].op)));
+        return buf;
+    }
     if (s->instr[i].op != SCHED_OVERLAP_F_B || i + 2 >= s->begin[s->p])
         return sched_cell(&s->instr[i], buf);
     snprintf(buf, SCHED_CELL, "(%.30s;%.30s)OVERLAP_F_B", sched_cell(&s->instr[i + 1], half[0]),

@@ -75,6 +75,11 @@ static inline bool sched_op_moves_weights(int op)
 {
     return op == SCHED_UPDATE || op == SCHED_GATHER || op == SCHED_DROP;
 }
+/* REDUCE, GATHER, DROP: what a compute-only list may say about the shards of a stage. */
+static inline bool sched_op_shards(int op)
+{
+    return op == SCHED_REDUCE || op == SCHED_GATHER || op == SCHED_DROP;
+}
 /* Does it end what it does for its stage, of which the last segment is the first layers'? */
 static inline bool sched_ends_stage(struct sched_instr in)
 {
@@ -84,8 +89,8 @@ static inline bool sched_ends_stage(struct sched_instr in)
 enum { SCHED_MAX_RANKS = 4096, SCHED_MAX_STAGES = 16384, SCHED_MAX_MB = 65535,
        SCHED_MAX_REPLICAS = 2, SCHED_MAX_SEGMENTS = 255 };
 
-/* Actions of torch's lists about sharded weights, which the program has no instruction for: read,
- * counted, and passed over. */
+/* Actions of torch's lists about sharded weights. The first three are GATHER, DROP and REDUCE of a
+ * whole stage; what a program has no use for is counted, and passed over. */
 enum sched_passed {
     SCHED_UNSHARD, SCHED_RESHARD, SCHED_REDUCE_GRAD, SCHED_WAIT_REDUCE_GRAD, SCHED_PASSED_OPS
 };
@@ -98,7 +103,7 @@ struct sched {
     int replicas;        /* of the parameters: 1, or 2 when microbatches go both ways */
     bool forward_only;   /* evaluation: only F; no B is demanded */
     bool lowered, checked;
-    int64_t passed[SCHED_PASSED_OPS]; /* how many of each the text had */
+    int64_t passed[SCHED_PASSED_OPS]; /* how many of each the text had, and this list has not */
     uint16_t *place; /* owned; [replicas * stages] -> rank */
     uint8_t *way;    /* owned; [m] -> replica that the microbatch goes by */
     uint8_t *segments; /* owned; [stages] in which a stage's last weight gradients are made, or 1 */
@@ -214,8 +219,9 @@ void sched_print(const struct sched *s, struct text *out);
  * forward of it. Microbatches whose forward of stage 0 stands on another rank than that of
  * microbatch 0 go by a second replica. Older names are read, too: TIED, MERGE, OV. Text without
  * any B, I, W is forward only; text with a send or the like is lowered already. Actions of enum
- * sched_passed, as in 1UNSHARD, are counted in out->passed and else passed over. What the text
- * says is not proved here: sched_check does. Errors: ERR_CONFIG. */
+ * sched_passed, as in 1UNSHARD, are instructions of a list that is neither (sched_lower says what
+ * becomes of them), else counted in out->passed. What the text says is not proved here:
+ * sched_check does. Errors: ERR_CONFIG. */
 enum err sched_parse(const char *name, const char *text, int64_t n, struct sched *out);
 
 /* The same computing with the weight gradients of every stage added in the order of the
@@ -235,6 +241,7 @@ enum err sched_recompute(const struct sched *s, struct sched *out);
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
     bool tied;   /* first and last stage share the embedding: add EMBED_REDUCE on the two ranks */
+    bool shared; /* data ranks share the updates: keep GATHER and DROP */
     bool step;   /* add NORM and STEP at the end */
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
@@ -243,8 +250,14 @@ struct sched_lower_args {
  * needs no message and runs while that one is on its way. REDUCE follows the last B or W of its
  * stage; WAIT, EMBED_REDUCE, NORM and STEP end the list. tied has no effect when one rank holds
  * both stages. With two replicas each rank ends in the REDUCEs of what it holds, WAIT, its
- * REPLICA_REDUCEs, by stage, NORM and STEP: REPLICA_REDUCE when there is a STEP. A schedule that
- * breaks V1 to V4 is refused as sched_check does. Errors: ERR_CONFIG, also when two replicas have
+ * REPLICA_REDUCEs, by stage, NORM and STEP: REPLICA_REDUCE when there is a STEP.
+ *
+ * What the list says about shards stays where it is, if there are any: a REDUCE with `reduce`, in
+ * place of the one that would be added, and of one replica; GATHER and DROP with `shared`, but
+ * for a GATHER of what is whole, as all is at the begin, and for a stage's last DROP: the update
+ * itself drops what others own, and a GATHER stands behind it. What has no use is counted in
+ * out->passed. A schedule that
+ * breaks V1 to V4, or of these V9 and V13, is refused as sched_check does. Errors: ERR_CONFIG, also when two replicas have
  * tied ends on different ranks; ERR_INTERNAL: lowered already, or reductions asked of a forward-
  * only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
@@ -304,7 +317,7 @@ struct sched_report {
                              (V14) */
 };
 /* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and
- * V8. Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with
+ * V8, and to V9 and V13 in what it says about shards. Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with
  * out->rule set. `out` is written in any case and released by sched_report_free. */
 enum err sched_check(struct sched *s, struct sched_report *out);
 void sched_report_free(struct sched_report *r);

@@ -63,7 +63,7 @@ enum err sched_shape_even(const char *name, const struct sched_shape *shape);
  * none. */
 int sched_peer(const struct sched *s, struct sched_instr in, int own);
 /* Instruction i as the text form writes it: a pair is "(0F3;3B5)OVERLAP_F_B", from its OVERLAP_F_B
- * on. */
+ * on; in a compute-only list a GATHER is "0UNSHARD". */
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
 
 /* ---- sched_channel.c: which messages share a channel ---------------------------------------- A
@@ -91,7 +91,15 @@ static inline int sched_channel_of(const struct sched *s, const struct sched_cha
  * neighbour, or -1. */
 int sched_sent_to(const struct sched *s, int kind, int stage, int mb);
 
-/* Rules V1 to V4 alone: what the lowering builds on. Errors: ERR_CONFIG, naming the rule. */
+/* What torch's lists call one of sched_op_shards. */
+static inline enum sched_passed sched_shards_name(int op)
+{
+    return op == SCHED_GATHER ? SCHED_UNSHARD : op == SCHED_DROP ? SCHED_RESHARD
+                                                                 : SCHED_REDUCE_GRAD;
+}
+
+/* All rules of compute-only lists but V8: what the lowering builds on. Errors: ERR_CONFIG, naming
+ * the rule. */
 enum err sched_check_compute(const struct sched *s);
 
 #endif

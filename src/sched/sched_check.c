@@ -27,21 +27,22 @@ static const struct {
     enum sched_rule rule;
     const char *name;
     enum err (*prove)(struct sched_checker *c);
-    bool lowered_only;
+    enum { COMPUTE, REPORTED, LOWERED } of; /* of every list, also if nothing is reported; of every
+                                               list; of lowered ones */
 } rules[] = {
-    {SCHED_RULE_COVERAGE, "coverage", sched_check_coverage, false},
-    {SCHED_RULE_PLACEMENT, "placement", sched_check_placement, false},
-    {SCHED_RULE_ORDER, "order", sched_check_order, false},
-    {SCHED_RULE_CYCLE, "cycle", sched_check_cycle, false},
-    {SCHED_RULE_PAIRING, "pairing", sched_check_pairing, false},
-    {SCHED_RULE_CHANNEL, "channel", sched_check_channel, true},
-    {SCHED_RULE_DEADLOCK, "deadlock", sched_check_deadlock, true},
-    {SCHED_RULE_LEDGER, "ledger", sched_check_ledger, false},
-    {SCHED_RULE_REDUCTION, "reduction", sched_check_reduction, true},
-    {SCHED_RULE_STEP, "step", sched_check_step, true},
-    {SCHED_RULE_WEIGHTS, "weights", sched_check_weights, true},
+    {SCHED_RULE_COVERAGE, "coverage", sched_check_coverage, COMPUTE},
+    {SCHED_RULE_PLACEMENT, "placement", sched_check_placement, COMPUTE},
+    {SCHED_RULE_ORDER, "order", sched_check_order, COMPUTE},
+    {SCHED_RULE_CYCLE, "cycle", sched_check_cycle, COMPUTE},
+    {SCHED_RULE_PAIRING, "pairing", sched_check_pairing, LOWERED},
+    {SCHED_RULE_CHANNEL, "channel", sched_check_channel, LOWERED},
+    {SCHED_RULE_DEADLOCK, "deadlock", sched_check_deadlock, LOWERED},
+    {SCHED_RULE_LEDGER, "ledger", sched_check_ledger, REPORTED},
+    {SCHED_RULE_REDUCTION, "reduction", sched_check_reduction, COMPUTE},
+    {SCHED_RULE_STEP, "step", sched_check_step, LOWERED},
+    {SCHED_RULE_WEIGHTS, "weights", sched_check_weights, COMPUTE},
 };
-enum { RULE_COUNT = sizeof rules / sizeof *rules, COMPUTE_RULES = 4 };
+enum { RULE_COUNT = sizeof rules / sizeof *rules };
 
 static enum err checker_open(struct sched_checker *c)
 {
@@ -84,15 +85,15 @@ static void checker_close(struct sched_checker *c)
     sched_channels_free(&c->channels);
 }
 
-static enum err prove(struct sched_checker *c, int count)
+static enum err prove(struct sched_checker *c)
 {
     c->rule = SCHED_RULE_COVERAGE;
     c->rule_name = rules[0].name;
     TRY(checker_open(c));
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < RULE_COUNT; i++) {
         c->rule = rules[i].rule;
         c->rule_name = rules[i].name;
-        if (c->s->lowered || !rules[i].lowered_only)
+        if (rules[i].of == COMPUTE || (c->report && (c->s->lowered || rules[i].of == REPORTED)))
             TRY(rules[i].prove(c));
     }
     return ERR_OK;
@@ -101,7 +102,7 @@ static enum err prove(struct sched_checker *c, int count)
 enum err sched_check_compute(const struct sched *s)
 {
     struct sched_checker c = {.s = s, .units = (int64_t)s->stages * s->m};
-    enum err err = prove(&c, COMPUTE_RULES);
+    enum err err = prove(&c);
     checker_close(&c);
     return err;
 }
@@ -159,7 +160,7 @@ static enum err fill_report(struct sched_checker *c)
     TRY(mem_new(stage_replicas, sizeof *r->stage_peak, "schedule peaks", &r->stage_peak));
     TRY(mem_new(stage_replicas, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
     TRY(mem_new(stage_replicas, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
-    enum err err = prove(c, RULE_COUNT);
+    enum err err = prove(c);
     if (err == ERR_CONFIG)
         r->rule = c->rule;
     TRY(err);

@@ -74,8 +74,6 @@ static enum err check_edge(const struct sched_checker *c, int kind, int stage, i
 enum err sched_check_pairing(struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    if (!s->lowered)
-        return ERR_OK; /* V1 has refused every message there */
     for (int rank = 0; rank < s->p; rank++)
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
             TRY(check_message(c, rank, i));

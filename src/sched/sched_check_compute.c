@@ -27,7 +27,8 @@ static enum err note_fields(struct sched_checker *c, int rank, int64_t i)
     bool forward = in->op == SCHED_F || in->op == SCHED_SEND_F || in->op == SCHED_RECV_F;
     if (s->forward_only && !forward)
         return sched_broken(c, rank, i, "the schedule is forward only; remove it");
-    if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OVERLAP_F_B)
+    if (!s->lowered && in->op >= SCHED_COMPUTE_OPS && in->op != SCHED_OVERLAP_F_B &&
+        !sched_op_shards(in->op))
         return sched_broken(c, rank, i, "the schedule is compute only; remove it");
     if (!s->lowered && in->seg != 0)
         return sched_broken(c, rank, i, "the schedule is compute only; leave the segment out");

@@ -132,18 +132,19 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
     return ERR_OK;
 }
 
-/* REDUCE: on all stage replicas or none, each after its summands. */
+/* REDUCE: on all stage replicas or none, each after its summands. Of compute-only lists the lowering
+ * adds those that are missing. */
 static enum err check_reduces(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
     int stage_replicas = s->replicas * s->stages;
     for (int h = 0; any_of(c->reduce, stage_replicas) && h < stage_replicas; h++) {
         int rank = s->place[h];
-        if (!c->reduce[h])
+        if (!c->reduce[h] && s->lowered)
             return sched_broken(c, rank, s->begin[rank + 1] - 1,
                                 "other stages are reduced, but there is no %dREDUCE; add it",
                                 h % s->stages);
-        if (s->replicas > 1)
+        if (s->replicas > 1 && c->reduce[h])
             TRY(check_summands(c, h, c->reduce[h]));
     }
     return s->replicas > 1 ? ERR_OK : check_segments(c);
@@ -278,7 +279,8 @@ static enum err check_tied(const struct sched_checker *c)
 enum err sched_check_reduction(struct sched_checker *c)
 {
     TRY(check_reduces(c));
-    TRY(check_waits(c));
+    if (c->s->lowered)
+        TRY(check_waits(c));
     TRY(check_merges(c));
     return check_tied(c);
 }

@@ -5,7 +5,8 @@
  *
  * V13: what computes has whole weights. An UPDATE leaves the new ones with their owners alone, a
  * DROP gives up what others own; GATHER starts to bring them back, and whoever computes with them
- * next, or WAIT, waits for it. At the end of the list all are whole, as at its begin.
+ * next, or WAIT, waits for it. At the end of the list all are whole, as at its begin; of a
+ * compute-only list what is dropped at the end waits for the updates that the passes add.
  */
 #include "sched/sched_check.h"
 
@@ -165,20 +166,24 @@ static enum err change(struct weights *k, int64_t i)
     struct sched_instr in = k->c->s->instr[i];
     int64_t begin, end;
     int h = sched_stage_replica_on(k->c->s, in.stage, k->rank);
+    bool lowered = k->c->s->lowered;
     if (in.seg > k->c->s->segments[in.stage])
         return sched_broken(k->c, k->rank, i, "stage %d has segments up to %d; use one of these",
                             in.stage, k->c->s->segments[in.stage]);
     find(k, h, in.seg, &begin, &end);
     for (int64_t at = begin; at < end; at++) {
         enum state state = state_of(k, h, at);
+        if (in.op == SCHED_GATHER && state == WHOLE && !lowered)
+            continue; /* the lowering leaves it out */
         if (in.op == SCHED_GATHER && state != OWN)
             return sched_broken(k->c, k->rank, i,
                                 state == WHOLE ? "the weights are whole here; remove it"
                                                : "they are being gathered already; remove it");
         if (in.op != SCHED_GATHER && state == GATHERED)
             return sched_broken(k->c, k->rank, i,
-                                "the weights are still being gathered; put WAIT "
-                                "before it");
+                                lowered ? "the weights are still being gathered; put WAIT before it"
+                                        : "nothing has used the weights that are gathered; remove "
+                                          "it");
         if (in.op == SCHED_DROP && state == OWN)
             return sched_broken(k->c, k->rank, i, "others' weights are not here; remove it");
         k->held[at] = (struct held){in.op == SCHED_GATHER ? GATHERED : OWN, i};
@@ -197,8 +202,8 @@ static enum err use(struct weights *k, int64_t i, int stage, int seg)
     if (end - begin > 1 ? k->of[h].own > 0 : state_of(k, h, begin) == OWN)
         return sched_broken(k->c, k->rank, i,
                             "it computes with weights of stage %d that are not "
-                            "whole here; put %dGATHER before it",
-                            stage, stage);
+                            "whole here; put %d%s before it",
+                            stage, stage, k->c->s->lowered ? "GATHER" : "UNSHARD");
     if (end - begin > 1)
         k->of[h].used = i;
     else
@@ -254,7 +259,7 @@ enum err sched_check_weights(struct sched_checker *c)
         k.waited = -1;
         for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1] && err == ERR_OK; i++)
             err = take(&k, i);
-        if (err == ERR_OK)
+        if (err == ERR_OK && s->lowered) /* else the updates are to come */
             err = check_end(&k);
     }
 out:

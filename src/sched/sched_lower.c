@@ -23,7 +23,9 @@ struct lowering {
     int64_t *head;        /* owned; [channels] next message to receive */
     struct message *sent; /* owned; in the order of sending, channel after channel */
     uint8_t *got;         /* owned; [2 * stages * m] by kind, using stage, mb */
-    int *left;            /* owned; [stages] weight gradients still to come */
+    int *left;            /* owned; [stages] weight gradients still to come, before a REDUCE */
+    bool *away;           /* owned; [replicas * stages] weights are dropped */
+    int64_t *gathered;    /* owned; [replicas * stages] place of the list's last GATHER */
 };
 
 /* The message of kind `kind` for (stage, mb). */
@@ -36,7 +38,7 @@ static int channel_of(const struct lowering *l, int kind, int stage, int mb)
 /* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
 static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 {
-    if (in.op == SCHED_W || in.op == SCHED_R || in.op == SCHED_OVERLAP_F_B)
+    if (in.op == SCHED_W || in.op >= SCHED_R)
         return -1;
     int kind = sched_kind_of(in.op);
     int to = sched_sent_to(l->s, kind, in.stage, in.mb);
@@ -107,6 +109,20 @@ static void after(struct lowering *l, struct sched_instr in)
             sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
 }
 
+/* Does instruction i, which says something about shards, stay? */
+static bool stays(struct lowering *l, int64_t i)
+{
+    struct sched_instr in = l->s->instr[i];
+    int h = sched_stage_replica_on(l->s, in.stage, l->out.rank);
+    bool used = in.op == SCHED_REDUCE ? l->args->reduce && l->s->replicas == 1 : l->args->shared;
+    l->out.s.passed[sched_shards_name(in.op)] += !used;
+    if (!used || in.op == SCHED_REDUCE)
+        return used;
+    bool whole = !l->away[h];
+    l->away[h] = in.op == SCHED_DROP;
+    return in.op == SCHED_DROP ? i < l->gathered[h] : !whole;
+}
+
 /* One instruction, or a pair, with all R in front of it, of which none is last in a list, by V3;
  * returns how many those are. */
 static int lower_action(struct lowering *l, const struct sched_instr *in)
@@ -119,7 +135,8 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
     for (int i = first; i < n; i++)
         before(l, in[i]);
     for (int i = 0; i < n; i++)
-        sched_build_copy(&l->out, in[i]);
+        if (!sched_op_shards(in[i].op) || stays(l, in + i - l->s->instr))
+            sched_build_copy(&l->out, in[i]);
     for (int i = first; i < n; i++)
         after(l, in[i]);
     return n;
@@ -161,9 +178,20 @@ static enum err lower(struct lowering *l)
     TRY(mem_new(l->channels.n, sizeof *l->head, "schedule messages", &l->head));
     TRY(mem_new(2 * (int64_t)s->stages * s->m, 1, "schedule messages", &l->got));
     TRY(mem_new(s->stages, sizeof *l->left, "schedule messages", &l->left));
+    int64_t stage_replicas = (int64_t)s->replicas * s->stages;
+    TRY(mem_new(stage_replicas, sizeof *l->away, "schedule messages", &l->away));
+    TRY(mem_new(stage_replicas, sizeof *l->gathered, "schedule messages", &l->gathered));
     TRY(fill_queues(l));
     for (int stage = 0; stage < s->stages; stage++)
         l->left[stage] = s->m;
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            int stage = s->instr[i].stage;
+            if (s->instr[i].op == SCHED_REDUCE)
+                l->left[stage] = 0; /* it stands there: none is added */
+            if (s->instr[i].op == SCHED_GATHER)
+                l->gathered[sched_stage_replica_on(s, stage, rank)] = i;
+        }
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&l->out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];)
@@ -203,5 +231,7 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
     mem_free(l.sent);
     mem_free(l.got);
     mem_free(l.left);
+    mem_free(l.away);
+    mem_free(l.gathered);
     return err;
 }

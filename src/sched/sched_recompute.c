@@ -32,10 +32,12 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];) {
             int n = s->instr[i].op == SCHED_OVERLAP_F_B ? 3 : 1;
             const struct sched_instr *in = &s->instr[i + n - 1];
-            const struct sched_instr *before = i > s->begin[rank] ? in - 1 : NULL;
+            int64_t before = i + n - 2; /* the last that computes */
+            while (before >= s->begin[rank] && sched_op_shards(s->instr[before].op))
+                before--;
             bool backward = in->op == SCHED_B || in->op == SCHED_I;
-            bool directly = before && before->op == SCHED_F && before->stage == in->stage &&
-                            before->mb == in->mb;
+            bool directly = before >= s->begin[rank] && s->instr[before].op == SCHED_F &&
+                            s->instr[before].stage == in->stage && s->instr[before].mb == in->mb;
             if (backward && !directly && !has[(int64_t)in->stage * s->m + in->mb])
                 sched_build_add(out, SCHED_R, in->stage, in->mb);
             for (int k = 0; k < n; k++, i++)

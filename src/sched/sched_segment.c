@@ -9,7 +9,8 @@
  * (Li et al.: PyTorch Distributed, 2020, calls a segment's gradients a bucket.) The segments stand
  * in a row, so nothing else need know that what lies between them is half done. It is no half of a
  * pair: when a stage has its last gradient, no forward is left. The stages of two replicas stay
- * whole: their sums wait for what a rank does for the other replica.
+ * whole: their sums wait for what a rank does for the other replica. So does a sum that the list
+ * has elsewhere than behind its last gradient.
  *
  * With recompute by segments every backward is cut, and each segment makes what it needs right
  * before it (Chen et al.: Training Deep Nets with Sublinear Memory Cost, 2016): of a microbatch the
@@ -22,6 +23,8 @@
 struct cutting {
     const struct sched *s;
     const uint8_t *segments; /* borrowed; [stages] */
+    bool *apart;             /* owned; [stages] between the last gradient and its sum the rank
+                                computes: the list says where the sum starts */
     bool summed, redo;
     struct sched_build out;
 };
@@ -36,7 +39,7 @@ static void add_segments(struct cutting *k, struct sched_instr in, bool last)
         if (k->redo)
             sched_build_copy(&k->out, redo);
         sched_build_copy(&k->out, in);
-        if (last && k->summed)
+        if (last && k->summed && !k->apart[in.stage])
             sched_build_copy(&k->out, sum);
     }
 }
@@ -45,10 +48,16 @@ static enum err write_ranks(struct cutting *k)
 {
     const struct sched *s = k->s;
     int64_t *last; /* [stages] place of the last B or W */
+    int64_t computed = 0; /* the last that computes */
     TRY(mem_new(s->stages, sizeof *last, "schedule segments", &last));
-    for (int64_t i = 0; i < s->begin[s->p]; i++)
-        if (s->instr[i].op == SCHED_B || s->instr[i].op == SCHED_W)
-            last[s->instr[i].stage] = i;
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+        struct sched_instr in = s->instr[i];
+        computed = in.op < SCHED_COMPUTE_OPS ? i : computed;
+        if (in.op == SCHED_B || in.op == SCHED_W)
+            last[in.stage] = i;
+        if (in.op == SCHED_REDUCE)
+            k->apart[in.stage] = computed != last[in.stage];
+    }
     k->summed = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
     for (int stage = 0; (k->summed || k->redo) && stage < s->stages; stage++)
         k->out.s.segments[stage] = k->segments[stage];
@@ -60,7 +69,8 @@ static enum err write_ranks(struct cutting *k)
             bool ends = cut && i == last[in.stage];
             if (ends || (cut && k->redo && in.op == SCHED_B))
                 add_segments(k, in, ends);
-            else if (!(cut && (in.op == SCHED_REDUCE || (k->redo && in.op == SCHED_R))))
+            else if (!(cut && ((in.op == SCHED_REDUCE && !k->apart[in.stage]) ||
+                               (k->redo && in.op == SCHED_R))))
                 sched_build_copy(&k->out, in);
         }
     }
@@ -94,6 +104,9 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
                  stage);
     sched_build_from(&k.out, s);
     if (k.out.err == ERR_OK)
+        k.out.err = mem_new(s->stages, sizeof *k.apart, "schedule segments", &k.apart);
+    if (k.out.err == ERR_OK)
         k.out.err = write_ranks(&k);
+    mem_free(k.apart);
     return sched_build_done(&k.out, out);
 }

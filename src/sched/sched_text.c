@@ -9,7 +9,7 @@
  * Shape, placement and peers follow from the instructions: where a microbatch has its forward of
  * stage 0 tells its replica. A number has no sign and no leading zero; a token ends where its cell
  * ends, so "1F0x" is an error and not 1F0. These are PyTorch's cells; what its lists say about
- * sharded weights (1UNSHARD) has no instruction here: it is counted.
+ * sharded weights (1UNSHARD) is an instruction of compute-only lists, and else counted.
  */
 #include "sched/sched_build.h"
 
@@ -19,7 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NOWHERE = 0xffff };
+enum { NOWHERE = 0xffff, IN_TORCH = 1 /* peer of what is in torch's words, until all is read */ };
 
 struct scanner {
     const char *name, *text;
@@ -33,8 +33,8 @@ struct found {
     int64_t n, cap;
     int64_t *begin;    /* owned; [SCHED_MAX_RANKS + 1] */
     int stages, mbs;
-    int passed;        /* highest stage of an action that is passed over; -1: none is */
-    int64_t passes[SCHED_PASSED_OPS];
+    int sharded;       /* highest stage of an action in torch's words; -1: there is none */
+    int64_t waits;     /* how many WAIT_REDUCE_GRAD */
     bool backward, lowered;
     uint8_t *segments; /* owned; [SCHED_MAX_STAGES] the highest that is named, or 1; 0: no stage */
 };
@@ -213,8 +213,8 @@ static enum err read_pair(struct scanner *x, struct sched_instr in[3])
     return ERR_OK;
 }
 
-/* Behind the stage stands the name of an action that is passed over: which, or SCHED_PASSED_OPS. */
-static enum sched_passed find_passed(const struct scanner *x)
+/* Behind the stage stands the name of an action in torch's words: which, or SCHED_PASSED_OPS. */
+static enum sched_passed find_sharded(const struct scanner *x)
 {
     struct scanner y = *x;
     while (is_digit(peek(&y)))
@@ -229,17 +229,32 @@ static enum sched_passed find_passed(const struct scanner *x)
     return SCHED_PASSED_OPS;
 }
 
-/* "1UNSHARD"; a microbatch may follow, and says nothing. */
-static enum err read_passed(struct scanner *x, enum sched_passed op, struct found *f)
+static enum err append(struct found *f, struct sched_instr in)
 {
+    if (f->n == f->cap) {
+        int64_t cap = num_max(1024, 2 * f->cap);
+        TRY(mem_grow(f->cap, cap, sizeof *f->instr, "schedule instructions", &f->instr));
+        f->cap = cap;
+    }
+    f->instr[f->n++] = in;
+    return ERR_OK;
+}
+
+/* "1UNSHARD"; a microbatch may follow, and says nothing. */
+static enum err read_sharded(struct scanner *x, enum sched_passed name, struct found *f)
+{
+    static const uint8_t op[] = {SCHED_GATHER, SCHED_DROP, SCHED_REDUCE};
     int stage = 0, mb = 0;
     TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
-    x->at += (int64_t)strlen(sched_passed_name(op));
+    x->at += (int64_t)strlen(sched_passed_name(name));
     if (is_digit(peek(x)))
         TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
-    f->passed = (int)num_max(f->passed, stage);
-    f->passes[op]++;
-    return ERR_OK;
+    f->sharded = (int)num_max(f->sharded, stage);
+    f->waits += name == SCHED_WAIT_REDUCE_GRAD;
+    if (name == SCHED_WAIT_REDUCE_GRAD)
+        return ERR_OK;
+    return append(f, (struct sched_instr){.op = op[name], .stage = (uint16_t)stage,
+                                          .peer = IN_TORCH});
 }
 
 /* A cell ends at a comma or with its line. */
@@ -254,12 +269,7 @@ static enum err end_cell(struct scanner *x)
 
 static enum err learn(struct found *f, struct sched_instr in)
 {
-    if (f->n == f->cap) {
-        int64_t cap = num_max(1024, 2 * f->cap);
-        TRY(mem_grow(f->cap, cap, sizeof *f->instr, "schedule instructions", &f->instr));
-        f->cap = cap;
-    }
-    f->instr[f->n++] = in;
+    TRY(append(f, in));
     if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OVERLAP_F_B)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
@@ -274,26 +284,27 @@ static enum err learn(struct found *f, struct sched_instr in)
 
 static enum err read_line(struct scanner *x, struct found *f)
 {
-    int64_t before = f->n;
+    bool any = false;
     for (;;) {
         struct sched_instr in[3] = {{0}};
         skip_blanks(x);
-        enum sched_passed op = find_passed(x);
+        enum sched_passed name = find_sharded(x);
         bool pair = peek(x) == '(';
-        if (op != SCHED_PASSED_OPS) {
-            TRY(read_passed(x, op, f));
+        if (name != SCHED_PASSED_OPS) {
+            TRY(read_sharded(x, name, f));
             TRY(end_cell(x));
         } else if (peek(x) != ',' && !line_ends(x)) {
             TRY(pair ? read_pair(x, in) : read_instr(x, in));
             TRY(end_cell(x));
             for (int i = 0; i < (pair ? 3 : 1); i++)
                 TRY(learn(f, in[i]));
+            any = true;
         }
         if (peek(x) != ',')
             break;
         x->at++;
     }
-    if (f->n == before)
+    if (!any)
         return refuse(x, x->line_start, "the line is empty; every rank needs its instructions");
     x->at += peek(x) == '\r';
     return ERR_OK;
@@ -322,11 +333,11 @@ static enum err check_found(const struct scanner *x, const struct found *f)
                  x->name, stage, f->stages - 1);
     if (f->stages == 0)
         FAIL(ERR_CONFIG, "schedule %s: no line names a stage; name every stage from 0", x->name);
-    if (f->passed >= f->stages)
+    if (f->sharded >= f->stages)
         FAIL(ERR_CONFIG,
              "schedule %s: stage %d is sharded or reduced and computes on no line; the stages that "
              "compute are 0 to %d",
-             x->name, f->passed, f->stages - 1);
+             x->name, f->sharded, f->stages - 1);
     if (f->stages % x->line != 0)
         FAIL(ERR_CONFIG,
              "schedule %s: %d stage%s cannot be spread over %d lines, one a rank; use a "
@@ -396,11 +407,19 @@ static enum err build(const struct scanner *x, struct found *f, struct sched_bui
     TRY(b->err);
     s->forward_only = !f->backward;
     s->lowered = f->lowered;
-    memcpy(s->passed, f->passes, sizeof s->passed);
-    memcpy(s->begin, f->begin, (size_t)(s->p + 1) * sizeof *s->begin);
+    s->passed[SCHED_WAIT_REDUCE_GRAD] = f->waits;
     memcpy(s->segments, f->segments, (size_t)s->stages);
     s->instr = f->instr;
     f->instr = NULL;
+    for (int rank = 0; rank < s->p; rank++) {
+        s->begin[rank] = b->n;
+        for (int64_t i = f->begin[rank]; i < f->begin[rank + 1]; i++)
+            if (s->instr[i].peer == IN_TORCH && (s->lowered || s->forward_only))
+                s->passed[sched_shards_name(s->instr[i].op)]++;
+            else
+                s->instr[b->n++] = s->instr[i];
+    }
+    s->begin[s->p] = b->n;
     TRY(find_ways(b));
     TRY(find_places(x, s));
     for (int rank = 0; rank < s->p; rank++)
@@ -419,7 +438,6 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
     sched_build_open(&b, x->name,
                      &(struct sched_shape){x->line, f->mbs, f->stages / x->line, 0});
     b.err = build(x, f, &b);
-    b.n = f->n;
     b.rank = x->line - 1;
     return sched_build_done(&b, out);
 }
@@ -430,7 +448,7 @@ enum err sched_parse(const char *name, const char *text, int64_t n, struct sched
     printable(name, shown, sizeof shown);
     TRY(text_begin(shown, ERR_CONFIG, &text, &n));
     struct scanner x = {.name = shown, .text = text, .n = n};
-    struct found f = {.passed = -1};
+    struct found f = {.sharded = -1};
     enum err err = parse(&x, &f, out);
     mem_free(f.instr);
     mem_free(f.begin);

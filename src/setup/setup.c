@@ -33,7 +33,8 @@ static enum err make_sched(struct setup *s, struct schedule *made)
     struct sched_shape shape = schedule_shape(o);
     bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed,
-                                  .tied = s->training && s->model.tied};
+                                  .tied = s->training && s->model.tied,
+                                  .shared = s->training && options_shares(o) > 1};
     if (s->training && made->list.p == 0)
         TRY(schedule_make(o, &shape, made));
     if (s->training && o->train.canonical_accumulation)

@@ -167,7 +167,75 @@ static void segments_are_not_sums(void)
         }
 }
 
+/* PyTorch's lists, which say when a stage's weights are gathered and dropped and its gradients
+ * summed. */
+static int said[SCHED_OP_COUNT];
+
+static enum err count_said(struct sched *s)
+{
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        said[s->instr[i].op]++;
+    return ERR_OK;
+}
+
+/* cells: without what is in capital letters alone behind its stage. */
+static void leave_out(const char *text, char *out)
+{
+    static const char *const words[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
+    while (*text) {
+        size_t n = strcspn(text, ",\n");
+        bool plain = true;
+        for (int i = 0; i < 3; i++)
+            plain = plain && strncmp(text + 1, words[i], strlen(words[i])) != 0;
+        if (plain) {
+            memcpy(out, text, n);
+            out += n;
+            *out++ = text[n];
+        } else if (text[n] == '\n') {
+            out[-1] = '\n';
+        }
+        text += n + 1;
+    }
+    *out = '\0';
+}
+
+static void lists_of_pytorch(void)
+{
+    static const struct { int v; const char *text; } list[] = {
+        {1, "0UNSHARD,0F0,0F1,0F2,0RESHARD,0UNSHARD,0B0,0B1,0B2,0REDUCE_GRAD,0RESHARD\n"
+            "1UNSHARD,1F0,1B0,1F1,1RESHARD,1UNSHARD,1B1,1F2,1B2,1REDUCE_GRAD,1RESHARD\n"},
+        {2, "0UNSHARD,2UNSHARD,0F0,0F1,0F2,0RESHARD,2F0,2F1,2F2,2B0,2B1,2B2,2RESHARD,0UNSHARD,0B0,"
+            "2REDUCE_GRAD,0B1,0B2,0REDUCE_GRAD,0RESHARD\n"
+            "1UNSHARD,1F0,1F1,1F2,3UNSHARD,1RESHARD,3F0,3F1,3F2,3B0,3B1,3B2,3REDUCE_GRAD,1UNSHARD,"
+            "1B0,1B1,1B2,1REDUCE_GRAD,1RESHARD,3RESHARD\n"},
+    };
+    for (int i = 0; i < 2; i++)
+        for (int way = 0; way < 5; way++) { /* shared; canonical; recomputed; in segments; not */
+            char plain[512];
+            struct layout_result want = {0}, got = {0};
+            struct layout l = layout_of(NULL, 2, list[i].v, 2, false);
+            l.canonical = way == 1;
+            l.recompute = way == 2;
+            l.every = way == 3;
+            l.zero = way != 4;
+            leave_out(list[i].text, plain);
+            l.text = plain;
+            CHECK_OK(layout_run(&l, &want));
+            l.text = list[i].text;
+            l.program = count_said;
+            memset(said, 0, sizeof said);
+            CHECK_OK(layout_run(&l, &got));
+            test_check(layout_same_bits(&want, &got), __FILE__, __LINE__, "%s%d", plain, way);
+            CHECK(said[SCHED_DROP] == (way != 4 ? 2 : 0)); /* the last of a stage is the update's */
+            CHECK(said[SCHED_REDUCE] > 0 &&
+                  said[SCHED_GATHER] == (way != 4 ? said[SCHED_UPDATE] + 2 : 0));
+            layout_result_free(&want);
+            layout_result_free(&got);
+        }
+}
+
 static const struct test_case cases[] = {
+    {"lists_of_pytorch", lists_of_pytorch},
     {"segments_are_not_sums", segments_are_not_sums},
     {"the_same_bits", the_same_bits},
     {"tied_on_one_rank", tied_on_one_rank},

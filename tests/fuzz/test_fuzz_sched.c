@@ -90,7 +90,7 @@ static void damage_name(struct input *x)
         "F", "B", "I", "W", "SEND_F", "RECV_F", "SEND_B", "RECV_B", "REDUCE", "TIED",
         "EMBED_REDUCE", "STEP", "OV", "MERGE", "WAIT", "NORM", "UPDATE", "GATHER", "DROP",
         ".2DROP", ".1GATHER", ".2B", ".1REDUCE", "REPLICA_REDUCE", "OVERLAP_F_B", ")OV", "(", ")",
-        ";", "UNSHARD", "FSDP", "f", "",
+        ";", "UNSHARD", "RESHARD", "REDUCE_GRAD", "FSDP", "f", "",
     };
     int64_t at = test_range(0, x->n), end;
     while (at < x->n && !((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
@@ -240,7 +240,7 @@ static void check_refused(enum err err)
 /* A lowered list without messages and steps reads as one that is not lowered. */
 static bool looks_lowered(const struct sched *s)
 {
-    for (int op = SCHED_SEND_F; op < SCHED_OP_COUNT; op++)
+    for (int op = SCHED_SEND_F; s->lowered && op < SCHED_OP_COUNT; op++)
         if (op != SCHED_OVERLAP_F_B && sched_has(s, (enum sched_op)op))
             return true;
     return false;

@@ -484,7 +484,8 @@ static enum err make_sched(const struct layout *l, struct job *job)
     }
     struct model_split split = {l->tp, l->sp};
     struct sched_lower_args la = {.reduce = segments_summed(&l->model, &split, l->dp),
-                                  .step = true, .tied = l->model.tied};
+                                  .step = true, .tied = l->model.tied,
+                                  .shared = l->zero && l->dp > 1};
     enum err err = sched_lower(&compute, &la, &job->sched);
     sched_free(&compute);
     TRY(err);

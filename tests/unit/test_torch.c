@@ -42,17 +42,20 @@ static void lists_read(void)
 {
     static const struct { const char *text, *left, *passed; } list[] = {
         {"0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\r\n1UNSHARD,1F0,1B0,1REDUCE_GRAD,1RESHARD\r\n",
-         "0F0,0B0\n1F0,1B0\n", "2 UNSHARD, 2 RESHARD, 2 REDUCE_GRAD"},
+         "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n1UNSHARD,1F0,1B0,1REDUCE_GRAD,1RESHARD\n", ""},
         {"0UNSHARD,0F0,0SEND_F0,0RECV_B0,0I0,0W0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\r\n"
          "1RECV_F0,1F0,1I0,1SEND_B0,1W0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n",
          "0F0,0SEND_F0,0RECV_B0,0I0,0W0\n1RECV_F0,1F0,1I0,1SEND_B0,1W0\n",
          "1 UNSHARD, 2 REDUCE_GRAD, 2 WAIT_REDUCE_GRAD"},
         {"0F0,3F0,,3I0,3W0,,0B0,3REDUCE_GRAD\n1F0,2F0,2B0,1B0,,,,\n",
-         "0F0,3F0,3I0,3W0,0B0\n1F0,2F0,2B0,1B0\n", "1 REDUCE_GRAD"},
-        {"0F0,(0F1;0B0)OVERLAP_F_B,0B1,0RESHARD\n", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n",
-         "1 RESHARD"},
+         "0F0,3F0,3I0,3W0,0B0,3REDUCE_GRAD\n1F0,2F0,2B0,1B0\n", ""},
+        {"0F0,(0F1;0B0)OVERLAP_F_B,0B1,0RESHARD\n", "0F0,(0F1;0B0)OVERLAP_F_B,0B1,0RESHARD\n",
+         ""},
         {"0F0,(0F1;0B0)OV,0B1\n", "0F0,(0F1;0B0)OVERLAP_F_B,0B1\n", ""},
-        {" 0UNSHARD\t, 0UNSHARD3 ,0F0,0B0", "0F0,0B0\n", "2 UNSHARD"},
+        {" 0UNSHARD\t, 0UNSHARD3 ,0F0,0B0", "0UNSHARD,0UNSHARD,0F0,0B0\n", ""},
+        {"0UNSHARD,0F0,0F1,0RESHARD\n", "0F0,0F1\n", "1 UNSHARD, 1 RESHARD"}, /* forward only */
+        {"0F0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD\n", "0F0,0B0,0REDUCE_GRAD\n",
+         "1 WAIT_REDUCE_GRAD"},
         {"\xef\xbb\xbf" "0F0,0B0\r\n", "0F0,0B0\n", ""},
     };
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
@@ -105,6 +108,7 @@ static bool action(const char **at, struct sched_instr *out)
     static const struct { const char *name; int op; } known[] = {
         {"F", SCHED_F}, {"B", SCHED_B}, {"I", SCHED_I}, {"W", SCHED_W}, {"SEND_F", SCHED_SEND_F},
         {"RECV_F", SCHED_RECV_F}, {"SEND_B", SCHED_SEND_B}, {"RECV_B", SCHED_RECV_B},
+        {"UNSHARD", SCHED_GATHER}, {"RESHARD", SCHED_DROP}, {"REDUCE_GRAD", SCHED_REDUCE},
     };
     int stage, mb;
     if (!digits(at, &stage))
@@ -115,6 +119,8 @@ static bool action(const char **at, struct sched_instr *out)
             continue;
         *at += n;
         *out = (struct sched_instr){.op = (uint8_t)known[i].op, .stage = (uint16_t)stage};
+        if (sched_op_shards(known[i].op))
+            return true; /* no microbatch follows */
         return digits(at, &mb) && (out->mb = (uint16_t)mb, true);
     }
     return false;
@@ -168,15 +174,37 @@ static void decorate(const struct sched *s, const char *plain, int64_t count[SCH
     }
 }
 
+/* Takes out of a compute-only list what it says about shards, and counts that, too. */
+static void undecorate(struct sched *s)
+{
+    int64_t n = 0, begin = 0;
+    for (int rank = 0; rank < s->p; rank++) {
+        int64_t end = s->begin[rank + 1];
+        for (int64_t i = begin; i < end; i++) {
+            int op = s->instr[i].op;
+            if (s->lowered || !sched_op_shards(op))
+                s->instr[n++] = s->instr[i];
+            else
+                s->passed[op == SCHED_GATHER ? SCHED_UNSHARD
+                          : op == SCHED_DROP ? SCHED_RESHARD : SCHED_REDUCE_GRAD]++;
+        }
+        begin = end;
+        s->begin[rank + 1] = n;
+    }
+}
+
 static void check_trip(const struct sched *s)
 {
-    struct text plain = {0}, torch = {0};
+    struct text plain = {0}, torch = {0}, printed = {0};
     struct sched again;
     int64_t count[SCHED_PASSED_OPS];
     sched_print(s, &plain);
     CHECK(torch_reads(plain.s, s));
     decorate(s, plain.s, count, &torch);
     CHECK_OK(sched_parse("again", torch.s, torch.len, &again));
+    sched_print(&again, &printed);
+    CHECK(torch_reads(printed.s, &again));
+    undecorate(&again);
     CHECK(again.p == s->p && again.m == s->m && again.v == s->v);
     CHECK(again.replicas == s->replicas || s->m == 1); /* one microbatch goes one way */
     CHECK(again.lowered == s->lowered || s->p == 1);   /* one rank has no messages */
@@ -186,6 +214,7 @@ static void check_trip(const struct sched *s)
     sched_free(&again);
     text_free(&plain);
     text_free(&torch);
+    text_free(&printed);
 }
 
 /* Every schedule, compute alone and lowered. */
@@ -216,18 +245,103 @@ static void round_trip(void)
     }
 }
 
-/* What was passed over goes with the list through all that is made of it. */
-static void counts_are_kept(void)
+/* ---- through the passes ---- */
+
+enum { REDUCED = 1, SHARED = 2, RECOMPUTED = 4, CANONICAL = 8, SEGMENTED = 16 };
+
+/* `s` is what the pass has made of it, if it was run. */
+static void replace(struct sched *s, enum err err, struct sched *made)
 {
-    struct sched s, again, low;
-    CHECK_OK(parse("0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD\n1UNSHARD,1F0,1B0,1F1,1B1\n", &s));
-    CHECK_OK(sched_recompute(&s, &again));
-    check_passed(&again, "2 UNSHARD, 1 REDUCE_GRAD");
-    CHECK_OK(sched_lower(&again, &(struct sched_lower_args){.step = true}, &low));
-    check_passed(&low, "2 UNSHARD, 1 REDUCE_GRAD");
-    sched_free(&low);
-    sched_free(&again);
-    sched_free(&s);
+    CHECK_OK(err);
+    if (err == ERR_OK) {
+        sched_free(s);
+        *s = *made;
+    }
+}
+
+/* What the list says about shards stays where it stands, once; what has no use is counted. */
+static void shards_are_carried(void)
+{
+    static const char once[] = "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\n";
+    static const char twice[] = "0UNSHARD,0F0,0F1,0RESHARD,0UNSHARD,0B0,0B1,0RESHARD\n";
+    static const char late[] = "0F0,1F0,1B0,0B0,1REDUCE_GRAD,0REDUCE_GRAD\n";
+    static const struct { const char *text; int way; const char *want, *passed; } list[] = {
+        {once, 0, "0F0,0F1,0B0,0B1,NORM,STEP\n", "1 UNSHARD, 1 RESHARD, 1 REDUCE_GRAD"},
+        {once, REDUCED, "0F0,0F1,0B0,0B1,0REDUCE,WAIT,NORM,STEP\n", "1 UNSHARD, 1 RESHARD"},
+        {once, REDUCED | SHARED,
+         "0F0,0F1,0B0,0B1,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n", ""},
+        {once, REDUCED | SHARED | SEGMENTED,
+         "0F0,0F1,0B0,0.2B1,0.2REDUCE,0.1B1,0.1REDUCE,WAIT,NORM,0.1UPDATE,0.1GATHER,"
+         "0.2UPDATE,0.2GATHER,WAIT\n", ""},
+        {twice, REDUCED | SHARED,
+         "0F0,0F1,0DROP,0GATHER,0B0,0B1,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n", ""},
+        {twice, REDUCED | SHARED | RECOMPUTED,
+         "0F0,0F1,0DROP,0GATHER,0R0,0B0,0R1,0B1,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n",
+         ""},
+        {"0F0,0RESHARD,0UNSHARD,0B0\n", RECOMPUTED, /* directly behind its forward */
+         "0F0,0B0,NORM,STEP\n", "1 UNSHARD, 1 RESHARD"},
+        {"0UNSHARD,0F0,0F1,0B1,0RESHARD,0UNSHARD,0B0,0REDUCE_GRAD,0RESHARD\n",
+         REDUCED | SHARED | CANONICAL,
+         "0F0,0F1,0I1,0DROP,0GATHER,0B0,0W1,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n", ""},
+        {late, REDUCED, "0F0,1F0,1B0,0B0,1REDUCE,0REDUCE,WAIT,NORM,STEP\n", ""},
+        {late, REDUCED | SEGMENTED,
+         "0F0,1F0,1.2B0,1.1B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,1REDUCE,WAIT,NORM,STEP\n", ""},
+        {"0F0,1F0,1B0,1REDUCE_GRAD,0B0\n", REDUCED | SEGMENTED, /* the other one is added */
+         "0F0,1F0,1.2B0,1.2REDUCE,1.1B0,1.1REDUCE,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,NORM,STEP\n",
+         ""},
+        {"0UNSHARD,0UNSHARD,0F0,0UNSHARD,0B0,0RESHARD\n", REDUCED | SHARED, /* what is whole */
+         "0F0,0B0,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n", ""},
+        {"0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n1UNSHARD,1F0,1B0,1RESHARD\n", REDUCED | SHARED,
+         "0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n"
+         "1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE,WAIT,NORM,1UPDATE,1GATHER,WAIT\n", ""},
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct sched s, made;
+        struct sched_report r;
+        int way = list[i].way;
+        CHECK_OK(parse(list[i].text, &s));
+        if (way & CANONICAL)
+            replace(&s, sched_canonical(&s, false, &made), &made);
+        if (way & RECOMPUTED)
+            replace(&s, sched_recompute(&s, &made), &made);
+        struct sched_lower_args a = {.reduce = way & REDUCED, .step = true, .shared = way & SHARED};
+        replace(&s, sched_lower(&s, &a, &made), &made);
+        if (way & SEGMENTED)
+            replace(&s, sched_segment(&s, (const uint8_t[]){2, 2}, false, &made), &made);
+        if (way & SHARED)
+            replace(&s, sched_zero(&s, &made), &made);
+        check_print(&s, list[i].want);
+        check_passed(&s, list[i].passed);
+        CHECK_OK(sched_check(&s, &r));
+        sched_report_free(&r);
+        sched_free(&s);
+    }
+}
+
+/* Both the check of such a list and its lowering refuse what breaks a rule. */
+static void shards_refused(void)
+{
+    static const struct { const char *text, *part; } bad[] = {
+        {"0F0,0F1,0B0,0REDUCE_GRAD,0B1\n",
+         "breaks V9 (reduction) at rank 0, place 3, 0REDUCE_GRAD: only 1 of 2 weight gradients"},
+        {"0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", "breaks V1 (coverage) at rank 0, place 3"},
+        {"0F0,0B0,1UNSHARD\n1F0,1B0\n", "breaks V2 (placement) at rank 0, place 2, 1UNSHARD"},
+        {"0RESHARD,0F0,0B0\n", "breaks V13 (weights) at rank 0, place 1, 0F0: it computes with "
+                               "weights of stage 0 that are not whole here; put 0UNSHARD before it"},
+        {"0F0,0RESHARD,0RESHARD,0UNSHARD,0B0\n", "others' weights are not here; remove it"},
+        {"0F0,0RESHARD,0UNSHARD,0RESHARD,0UNSHARD,0B0\n", "nothing has used the weights"},
+        {"0F0,0RESHARD,0UNSHARD,0UNSHARD,0B0\n", "they are being gathered already; remove it"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct sched s, low;
+        struct sched_report r;
+        CHECK_OK(parse(bad[i].text, &s));
+        CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, bad[i].part);
+        sched_report_free(&r);
+        CHECK_ERR(sched_lower(&s, &(struct sched_lower_args){.reduce = true, .shared = true}, &low),
+                  ERR_CONFIG, bad[i].part);
+        sched_free(&s);
+    }
 }
 
 /* ---- the verb ---- */
@@ -266,7 +380,7 @@ static void files_are_played(void)
             "\"passed_over\": {\"UNSHARD\": 2, \"RESHARD\": 2}");
         ask((struct plait_sim){.schedule = name[i], .format = "gantt", .width = 80},
             "passed over: 2 UNSHARD, 2 RESHARD");
-        ask((struct plait_sim){.schedule = name[i], .format = "text"}, "0F0,0F1,0B0,0B1\n1F0");
+        ask((struct plait_sim){.schedule = name[i], .format = "text"}, "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD\n1U");
         ask((struct plait_sim){.compare = name[i]}, "passed over 2 UNSHARD, 2 RESHARD\n");
         ask((struct plait_sim){.table = name[i]}, "a file of one shape");
     }
@@ -284,7 +398,8 @@ static const struct test_case cases[] = {
     {"lists_read", lists_read},
     {"lists_refused", lists_refused},
     {"round_trip", round_trip},
-    {"counts_are_kept", counts_are_kept},
+    {"shards_are_carried", shards_are_carried},
+    {"shards_refused", shards_refused},
     {"files_are_played", files_are_played},
 };
 TEST_MAIN(cases)
