@@ -41,8 +41,4 @@ enum traffic_kind {
 struct traffic { int64_t messages, bytes; }; /* a collective is a message */
 const char *mesh_traffic_name(enum traffic_kind k); /* "all-reduce" */
 
-/* Which node a rank stands on, and does the group of an axis stay on one node? (place.c) */
-int place_node(int rank, int ranks_per_node);
-bool place_axis_inside(const struct mesh *m, enum axis a, int ranks_per_node);
-
 #endif

@@ -99,28 +99,11 @@ static void bad_sizes(void)
     CHECK_OK(mesh_make((int[AXIS_COUNT]){1 << 20, 1, 1, 1, 1}, &m));
 }
 
-static void nodes(void)
-{
-    struct mesh m;
-    CHECK_OK(mesh_make((int[AXIS_COUNT]){4, 1, 1, 2, 3}, &m));
-    CHECK_INT(place_node(7, 8), 0);
-    CHECK_INT(place_node(8, 8), 1);
-    CHECK(place_axis_inside(&m, AXIS_TP, 8));
-    CHECK(place_axis_inside(&m, AXIS_TP, 4));
-    CHECK(!place_axis_inside(&m, AXIS_TP, 6)); /* ranks 4..7 lie on two nodes of six */
-    CHECK(place_axis_inside(&m, AXIS_DP, 8));
-    CHECK(!place_axis_inside(&m, AXIS_DP, 4));
-    CHECK(!place_axis_inside(&m, AXIS_PP, 8));
-    CHECK(place_axis_inside(&m, AXIS_PP, 24));
-    CHECK(place_axis_inside(&m, AXIS_CP, 1)); /* one rank is inside whatever it stands on */
-}
-
 static const struct test_case cases[] = {
     {"coordinates_and_back", coordinates_and_back},
     {"order_of_axes", order_of_axes},
     {"groups", groups},
     {"groups_partition_the_world", groups_partition_the_world},
     {"bad_sizes", bad_sizes},
-    {"nodes", nodes},
 };
 TEST_MAIN(cases)
