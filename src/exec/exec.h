@@ -42,7 +42,7 @@ struct exec_args {
     bool tp_chunked;                   /* struct tp's steps, also where nothing goes by copies */
     const struct group *groups;        /* [GROUP_KINDS] of this rank's pipeline coordinate */
     const struct step_traffic *traffic; /* planned for this rank (exec_count_check); NULL: none */
-    const int64_t *plan;               /* [MEMORY_KINDS] bytes of this rank (plan/memory.h) */
+    const int64_t *plan;               /* [MEMORY_KINDS] bytes of this rank (plan/buffers.h) */
 };
 
 /* Collective over the world; same arguments on all ranks but the device. All pointers are borrowed

@@ -47,37 +47,24 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
 {
     const struct buffers_args *a = w->a;
     int64_t ct = dtype_size(a->types.ct), at = dtype_size(a->types.at);
-    int64_t n = model_stage_elements(a->model, &a->split, st);
-    n = model_shared_elements(n, a->shares);
-    struct buffer b = {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, w->stage_replica, 0, 0};
-    TRY(list(w, b));
-    if (!a->training)
-        return ERR_OK;
-    b = (struct buffer){MEMORY_MASTER, BUFFER_MASTER, "master weights", n / a->shares * at,
-                        a->types.ct != a->types.at, w->stage_replica, 0, 0};
-    TRY(list(w, b));
-    b.count = 1;
-    b.kind = MEMORY_OPTIM;
-    b.what = BUFFER_M;
-    b.name = "first moments";
-    TRY(list(w, b));
-    b.what = BUFFER_V;
-    b.name = "second moments";
-    TRY(list(w, b));
-    b = (struct buffer){MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, w->stage_replica, 0, 0};
-    return list(w, b);
+    int64_t n = model_shared_elements(model_stage_elements(a->model, &a->split, st), a->shares);
+    int64_t own = n / a->shares * at;
+    int h = w->stage_replica;
+    const struct buffer all[] = {
+        {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, h, 0, 0},
+        {MEMORY_MASTER, BUFFER_MASTER, "master weights", own, a->types.ct != a->types.at, h, 0, 0},
+        {MEMORY_OPTIM, BUFFER_M, "first moments", own, 1, h, 0, 0},
+        {MEMORY_OPTIM, BUFFER_V, "second moments", own, 1, h, 0, 0},
+        {MEMORY_GRADS, BUFFER_GRAD, "gradients", n * at, 1, h, 0, 0},
+    };
+    for (int i = 0; i < (a->training ? (int)(sizeof all / sizeof *all) : 1); i++)
+        TRY(list(w, all[i]));
+    return ERR_OK;
 }
 
 /* Of a stage's layers: do they begin it, or a segment; and in a save set the bytes of each buffer:
  * the most that any needs whom a layer lends it. */
 struct saved { bool *begins; int *lender; int64_t (*set)[SAVE_COUNT]; };
-
-static void saved_close(struct saved *v)
-{
-    mem_free(v->begins);
-    mem_free(v->lender);
-    mem_free(v->set);
-}
 
 static enum err find_saved(const struct walk *w, int stage, struct saved *v)
 {
@@ -153,7 +140,9 @@ static enum err list_stage(struct walk *w, int pp)
     enum err err = find_saved(w, stage, &v);
     for (int64_t at = st->first; at < st->end && err == ERR_OK; at++)
         err = list_layer(w, st, at, &v);
-    saved_close(&v);
+    mem_free(v.begins);
+    mem_free(v.lender);
+    mem_free(v.set);
     TRY(err);
     if (stage > 0 && a->sched->place[w->stage_replica - 1] != pp)
         w->sends = num_max(w->sends, model_boundary_bytes(&w->rank, st->first));
@@ -163,29 +152,23 @@ static enum err list_stage(struct walk *w, int pp)
                                    0});
 }
 
-static enum err list_shared(struct walk *w)
+enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void *arg)
 {
-    struct buffer b = {.kind = MEMORY_WORK, .what = BUFFER_WORK, .count = 1, .stage_replica = -1};
-    for (b.id = 0; b.id < WORK_COUNT; b.id++) {
-        b.name = work_name[b.id];
-        b.bytes = w->work[b.id];
-        TRY(list(w, b));
-    }
-    b.what = BUFFER_WORK_KEEP;
-    for (b.id = 0; b.id < KEEP_COUNT; b.id++) {
-        b.name = keep_name[b.id];
-        b.bytes = w->keep[b.id];
-        TRY(list(w, b));
-    }
-    return list(w, (struct buffer){MEMORY_COMM, BUFFER_GRAD_SEND, "gradient on its way", w->sends,
-                                   w->a->training ? w->a->report->ring : 0, -1, 0, 0});
-}
-
-static enum err list_tables(struct walk *w)
-{
-    const struct buffers_args *a = w->a;
+    struct walk w = {.a = a, .rank = {a->model, a->split, a->samples, &a->types}, .fn = fn,
+                     .arg = arg};
+    for (; w.stage_replica < a->sched->replicas * a->sched->stages; w.stage_replica++)
+        if (a->sched->place[w.stage_replica] == pp)
+            TRY(list_stage(&w, pp));
+    for (int id = 0; id < WORK_COUNT; id++)
+        TRY(list(&w, (struct buffer){MEMORY_WORK, BUFFER_WORK, work_name[id], w.work[id], 1, -1, 0,
+                                     id}));
+    for (int id = 0; id < KEEP_COUNT; id++)
+        TRY(list(&w, (struct buffer){MEMORY_WORK, BUFFER_WORK_KEEP, keep_name[id], w.keep[id], 1,
+                                     -1, 0, id}));
     int64_t n = a->share * a->model->seq, at = dtype_size(a->types.at);
     const struct buffer all[] = {
+        {MEMORY_COMM, BUFFER_GRAD_SEND, "gradient on its way", w.sends,
+         a->training ? a->report->ring : 0, -1, 0, 0},
         {MEMORY_DATA, BUFFER_INPUT, "input", n * model_input_bytes(a->model, &a->types), 1, -1, 0,
          0},
         {MEMORY_DATA, BUFFER_TARGETS, "targets", n * (int64_t)sizeof(int32_t), 1, -1, 0, 0},
@@ -196,18 +179,68 @@ static enum err list_tables(struct walk *w)
          model_rotary(a->model), -1, 0, 0},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        TRY(list(w, all[i]));
+        TRY(list(&w, all[i]));
     return ERR_OK;
 }
 
-enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void *arg)
+/* ---- sums over the list ---- */
+
+enum { COPIED = 3 }; /* weights and both moments */
+
+const char *memory_name(enum memory_kind k)
 {
-    struct walk w = {.a = a, .rank = {a->model, a->split, a->samples, &a->types}, .fn = fn,
-                     .arg = arg};
-    int stage_replicas = a->sched->replicas * a->sched->stages;
-    for (w.stage_replica = 0; w.stage_replica < stage_replicas; w.stage_replica++)
-        if (a->sched->place[w.stage_replica] == pp)
-            TRY(list_stage(&w, pp));
-    TRY(list_shared(&w));
-    return list_tables(&w);
+    static const char *const name[MEMORY_KINDS] = {"weights", "master weights", "gradients",
+                                                   "optimizer", "activations", "scratch",
+                                                   "communication", "data and tables",
+                                                   "library", "transport"};
+    return name[k];
+}
+
+int64_t memory_total(const struct memory *m)
+{
+    int64_t total = 0;
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        total += m->bytes[k];
+    return total;
+}
+
+static enum err add(void *arg, const struct buffer *b)
+{
+    ((struct memory *)arg)->bytes[b->kind] += b->count * arena_round(b->bytes);
+    return ERR_OK;
+}
+
+enum err memory_plan(const struct memory_args *m, int pp, struct memory *out)
+{
+    const struct buffers_args *a = &m->buffers;
+    int64_t copied = 0; /* elements; a second replica is saved by the first */
+    for (int i = 0; i < a->sched->stages && m->copiers > 0; i++)
+        if (a->sched->place[i] == pp)
+            copied += model_saved_elements(a->model, &a->split, &a->cut[i], m->copiers);
+    *out = (struct memory){.copy = COPIED * dtype_size(a->types.at) * copied};
+    TRY(buffers_each(a, pp, add, out));
+    out->bytes[MEMORY_COMM] += m->scratch;
+    out->bytes[MEMORY_LIBRARY] = m->library;
+    out->bytes[MEMORY_TRANSPORT] = m->transport;
+    return ERR_OK;
+}
+
+struct by_stage { struct stage_bytes *out; int stages; };
+
+static enum err add_to_stage(void *arg, const struct buffer *b)
+{
+    const struct by_stage *s = arg;
+    if (b->stage_replica < 0 || b->stage_replica >= s->stages)
+        return ERR_OK;
+    struct stage_bytes *to = &s->out[b->stage_replica];
+    bool slot = b->what == BUFFER_SLOT || b->what == BUFFER_OUT;
+    to->slot += slot ? arena_round(b->bytes) : 0;
+    to->saves += b->what == BUFFER_SAVE ? arena_round(b->bytes) : 0;
+    to->keep += b->what == BUFFER_KEEP ? arena_round(b->bytes) : 0;
+    return ERR_OK;
+}
+
+enum err memory_stages(const struct buffers_args *a, int pp, struct stage_bytes *out)
+{
+    return buffers_each(a, pp, add_to_stage, &(struct by_stage){out, a->sched->stages});
 }

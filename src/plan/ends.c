@@ -80,7 +80,6 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct caps *c, d
 struct inside {
     const struct traffic_args *a;
     struct caps_link link;
-    const double (*time)[SCHED_COMPUTE_OPS];
     double a_flop; /* what a FLOP of this rank takes */
     struct sim_inside *to;
 };
@@ -93,26 +92,11 @@ static void add_inside(void *arg, enum traffic_kind k, struct traffic t, double 
     x->to->exposed += fmax(0, time - beside * x->a_flop);
 }
 
-/* A whole backward has the FLOPs of two forwards, its halves those of one each. */
-static void of_action(struct inside *x, struct sched_instr in, struct sim_inside *to)
-{
-    const struct traffic_args *a = x->a;
-    const struct model_stage *st = &a->of.cut[in.stage];
-    struct model_stage own = layers_of(st, &a->segments[in.stage], in);
-    struct model_said said = {.each = add_inside, .arg = x};
-    double flops = model_flops(a->of.model, st, in.op == SCHED_R) * (double)a->of.samples /
-                   a->of.split.tp * (in.op == SCHED_B ? 2 : 1);
-    x->a_flop = flops > 0 ? x->time[in.stage][in.op] / flops : 0;
-    x->to = to;
-    *to = (struct sim_inside){0};
-    traffic_layers(a, &own, (enum sched_op)in.op, traffic_short(a, in), &said);
-}
-
 enum err ends_inside(const struct traffic_args *a, int pp, const struct caps *c,
                      const double (*time)[SCHED_COMPUTE_OPS], struct sim_inside *inside)
 {
     const struct sched *s = a->of.sched;
-    struct inside x = {.a = a, .link = link_of(a, c, GROUP_TP), .time = time};
+    struct inside x = {.a = a, .link = link_of(a, c, GROUP_TP)};
     int64_t *whole; /* the first action of each kind that is not cut, and 1: others are like it */
     TRY(mem_new((int64_t)s->stages * SCHED_COMPUTE_OPS * 2, sizeof *whole, "costs of actions",
                 &whole));
@@ -121,10 +105,20 @@ enum err ends_inside(const struct traffic_args *a, int pp, const struct caps *c,
         if (in.op >= SCHED_COMPUTE_OPS)
             continue;
         int64_t *like = &whole[(in.stage * SCHED_COMPUTE_OPS + in.op) * 2 + traffic_short(a, in)];
-        if (in.seg == 0 && *like > 0)
+        if (in.seg == 0 && *like > 0) {
             inside[i] = inside[*like - 1];
-        else
-            of_action(&x, in, &inside[i]);
+            continue;
+        }
+        const struct model_stage *st = &a->of.cut[in.stage];
+        struct model_stage own = layers_of(st, &a->segments[in.stage], in);
+        struct model_said said = {.each = add_inside, .arg = &x};
+        /* A whole backward has the FLOPs of two forwards, its halves those of one each. */
+        double flops = model_flops(a->of.model, st, in.op == SCHED_R) * (double)a->of.samples /
+                       a->of.split.tp * (in.op == SCHED_B ? 2 : 1);
+        x.a_flop = flops > 0 ? time[in.stage][in.op] / flops : 0;
+        x.to = &inside[i];
+        *x.to = (struct sim_inside){0};
+        traffic_layers(a, &own, (enum sched_op)in.op, traffic_short(a, in), &said);
         if (in.seg == 0)
             *like = i + 1;
     }

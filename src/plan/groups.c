@@ -16,12 +16,6 @@ const char *groups_name(enum group_kind k)
     return name[k];
 }
 
-static bool is_tied_apart(const struct groups_args *a)
-{
-    return a->model->tied && a->sched->replicas == 1 &&
-           a->sched->place[0] != a->sched->place[a->sched->stages - 1];
-}
-
 /* The pipeline rank with the other replica of what pp holds; pp itself: there is none. */
 static int partner_of(const struct sched *s, int pp)
 {
@@ -33,43 +27,31 @@ static int partner_of(const struct sched *s, int pp)
     return pp;
 }
 
-/* Ranks that hold the same kv heads as this one: neighbours on the tensor axis. */
-static int kv_neighbours(const struct groups_args *a)
-{
-    int64_t tp = a->split.tp, kv = a->model->kv_heads;
-    return kv > 0 && kv < tp ? (int)(tp / kv) : 1;
-}
-
-/* Of pipeline rank pp's stages the largest gradients: no part is larger than its stage, and members
- * hold the same ones. */
-static int64_t grads_bytes(const struct groups_args *a, int pp)
-{
-    int64_t largest = 0;
-    for (int h = 0; h < a->sched->replicas * a->sched->stages; h++)
-        if (a->sched->place[h] == pp)
-            largest = num_max(largest, model_shared_elements(
-                model_stage_elements(a->model, &a->split, &a->cut[h % a->sched->stages]),
-                a->shares));
-    return largest * dtype_size(a->types.at);
-}
-
 void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KINDS])
 {
     const struct sched *s = a->sched;
     struct model_rank r = {a->model, a->split, a->samples, &a->types};
-    int64_t sums = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double), grads = grads_bytes(a, pp);
+    int64_t kv = a->model->kv_heads, grads = 0;
     int first = s->place[0], last = s->place[s->stages - 1], other = partner_of(s, pp);
-    bool tied = is_tied_apart(a) && (pp == first || pp == last);
-    const int *size = a->mesh->size;
+    bool tied = a->model->tied && s->replicas == 1 && first != last && (pp == first || pp == last);
+    /* No part is larger than its stage, and members hold the same ones. */
+    for (int h = 0; h < s->replicas * s->stages; h++)
+        if (s->place[h] == pp)
+            grads = num_max(grads, model_shared_elements(
+                model_stage_elements(a->model, &a->split, &a->cut[h % s->stages]), a->shares));
+    grads *= dtype_size(a->types.at);
     const struct group all[GROUP_KINDS] = {
         [GROUP_WORLD] = {.members = a->mesh->world, .axes = ALL, .host = true,
                          .max_bytes = 8 * (int64_t)sizeof(double)},
         [GROUP_TP] = {.members = a->split.tp, .axes = 1u << AXIS_TP, .overlapped = a->overlapped,
                       .max_bytes = model_said_bytes(&r), .window = true, .also_nccl = true},
-        [GROUP_KV] = {.members = kv_neighbours(a), .axes = 1u << AXIS_TP, .max_bytes = grads},
-        [GROUP_DP] = {.members = size[AXIS_DP], .axes = 1u << AXIS_DP, .max_bytes = grads,
-                      .window = true},
-        [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL, .max_bytes = sums},
+        /* neighbours on the tensor axis */
+        [GROUP_KV] = {.members = kv > 0 && kv < a->split.tp ? (int)(a->split.tp / kv) : 1,
+                      .axes = 1u << AXIS_TP, .max_bytes = grads},
+        [GROUP_DP] = {.members = a->mesh->size[AXIS_DP], .axes = 1u << AXIS_DP,
+                      .max_bytes = grads, .window = true},
+        [GROUP_SUMS] = {.members = a->mesh->world, .axes = ALL,
+                        .max_bytes = GROUP_SUMS_DOUBLES * (int64_t)sizeof(double)},
         [GROUP_EMBED] = {.members = tied ? 2 : 1, .axes = 1u << AXIS_PP, .pair = {first, last},
                         .max_bytes = model_tied_elements(&r) * dtype_size(a->types.at)},
         [GROUP_REPLICA] = {.members = other != pp ? 2 : 1, .axes = 1u << AXIS_PP,

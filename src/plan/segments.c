@@ -13,36 +13,18 @@
 
 enum { SHARED_MOST = 24 };
 
-/* Elements of a sum from which it is closed. */
-static int64_t least_of(const struct segments_args *a, const struct model_stage *st, int64_t all)
-{
-    int64_t least = a->bytes / a->element;
-    if (a->shares > 1 && least > 0)
-        least = num_max(least, all / SHARED_MOST);
-    if (model_stage_parts(st) > SCHED_MAX_SEGMENTS)
-        least = num_max(least, all / (SCHED_MAX_SEGMENTS - 1) + 1);
-    return least;
-}
-
-/* Blocks of a stage, a part of one for one. */
-static int blocks_of(const struct model *a, const struct model_stage *st)
-{
-    int n = 0;
-    int64_t before = -1;
-    for (int64_t i = st->first; i < st->end; i++) {
-        int64_t block = model_layer(a, i).block;
-        n += block >= 0 && block != before;
-        before = block;
-    }
-    return n;
-}
-
 /* Of `every` blocks each, from the first layer up; what is over, with the head, is the last. */
 static void fill_every(const struct segments_args *a, const struct model_stage *st,
                        struct segments *s)
 {
-    int blocks = blocks_of(a->model, st), every = a->every, n = 0;
+    int blocks = 0, every = a->every, n = 0; /* blocks: of the stage, a part of one for one */
     int64_t before = -1;
+    for (int64_t i = st->first; i < st->end; i++) {
+        int64_t block = model_layer(a->model, i).block;
+        blocks += block >= 0 && block != before;
+        before = block;
+    }
+    before = -1;
     if (every == SEGMENTS_SQRT)
         every = (int)num_max(1, (int64_t)(sqrt((double)blocks) + 0.5));
     every = (int)num_max(every, num_ceil_div(blocks, SCHED_MAX_SEGMENTS));
@@ -60,7 +42,11 @@ static void fill_sums(const struct segments_args *a, const struct model_stage *s
 {
     int parts = model_stage_parts(st);
     int64_t top = model_shared_elements(begin[parts], a->shares);
-    int64_t least = least_of(a, st, top);
+    int64_t least = a->bytes / a->element; /* elements of a sum from which it is closed */
+    if (a->shares > 1 && least > 0)
+        least = num_max(least, top / SHARED_MOST);
+    if (parts > SCHED_MAX_SEGMENTS)
+        least = num_max(least, top / (SCHED_MAX_SEGMENTS - 1) + 1);
     for (int part = parts - 1; part >= 0; part--) { /* from above: sum[0] is the last one's */
         int64_t place = model_shared_elements(begin[part], a->shares);
         if (place < top && (top - place >= least || part == 0)) {
@@ -138,17 +124,15 @@ bool segments_begin(const struct segments *s, int layer)
  * many of that type come before it in the block. */
 struct seat { int block, nth, layer; const struct layer_type *type; };
 
-static bool same_seat(const struct seat *a, const struct seat *b)
+enum err segments_lenders(const struct segments *s, const struct model *a,
+                          const struct model_stage *st, int *lender)
 {
-    return a->block == b->block && a->nth == b->nth && a->type == b->type;
-}
-
-/* The seats of a stage's layers, [layers]. */
-static void find_seats(const struct segments *s, const struct model *a,
-                       const struct model_stage *st, struct seat *seat)
-{
+    struct seat *seat, *first; /* of all layers; of those that lend */
+    int parts = model_stage_parts(st), n = 0, from = 0, block = -1;
     int64_t before = -1;
-    for (int i = 0, from = 0, block = -1; i < model_stage_parts(st); i++) {
+    TRY(mem_new(2 * parts, sizeof *seat, "the layers of segments", &seat));
+    first = seat + parts;
+    for (int i = 0; i < parts; i++) {
         struct layer l = model_layer(a, st->first + i);
         bool begins = segments_begin(s, i);
         block = begins ? -1 : block;
@@ -158,20 +142,9 @@ static void find_seats(const struct segments *s, const struct model *a,
         for (int j = i - 1; j >= from && seat[j].block == block; j--)
             seat[i].nth += seat[j].type == l.type;
         before = l.block;
-    }
-}
-
-enum err segments_lenders(const struct segments *s, const struct model *a,
-                          const struct model_stage *st, int *lender)
-{
-    struct seat *seat, *first; /* of all layers; of those that lend */
-    int parts = model_stage_parts(st), n = 0;
-    TRY(mem_new(2 * parts, sizeof *seat, "the layers of segments", &seat));
-    first = seat + parts;
-    find_seats(s, a, st, seat);
-    for (int i = 0; i < parts; i++) {
         int k = 0;
-        while (k < n && (seat[i].block < 0 || !same_seat(&first[k], &seat[i])))
+        while (k < n && (seat[i].block < 0 || first[k].block != seat[i].block ||
+                         first[k].nth != seat[i].nth || first[k].type != seat[i].type))
             k++;
         if (k == n)
             first[n++] = seat[i];
@@ -181,29 +154,24 @@ enum err segments_lenders(const struct segments *s, const struct model *a,
     return ERR_OK;
 }
 
-/* `to` for the list there is. */
-static void replace(struct sched *list, struct sched *to)
-{
-    sched_free(list);
-    *list = *to;
-}
-
 enum err segments_cut(const struct segments *s, bool redo, bool shared, struct sched *list,
                       struct sched_report *report)
 {
-    struct sched made;
+    struct sched cut, zero;
     struct sched_report proved = {0};
     uint8_t *n;
     TRY(mem_new(list->stages, sizeof *n, "the segments", &n));
     for (int i = 0; i < list->stages; i++)
         n[i] = (uint8_t)s[i].n;
-    enum err err = sched_segment(list, n, redo, &made);
+    enum err err = sched_segment(list, n, redo, &cut);
     mem_free(n);
     TRY(err);
-    replace(list, &made);
+    sched_free(list);
+    *list = cut;
     if (shared) {
-        TRY(sched_zero(list, &made));
-        replace(list, &made);
+        TRY(sched_zero(list, &zero));
+        sched_free(list);
+        *list = zero;
     }
     err = sched_check(list, &proved);
     report->hash = proved.hash;

@@ -96,16 +96,6 @@ void traffic_layers(const struct traffic_args *a, const struct model_stage *of, 
     }
 }
 
-/* What tensor ranks start in n instructions of a stage. */
-static void add_layers(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
-{
-    struct model_said said = {0};
-    traffic_layers(w->a, &w->a->of.cut[stage], op, is_short, &said);
-    for (int k = 0; k < TRAFFIC_KINDS; k++)
-        add(w, GROUP_TP, (enum traffic_kind)k,
-            (struct traffic){n * said.kind[k].messages, n * said.kind[k].bytes});
-}
-
 /* Of a send of a stage: of its output, or of its input's gradient. */
 static int64_t message_bytes(const struct traffic_args *a, int stage, enum sched_op op,
                              bool is_short)
@@ -119,24 +109,24 @@ int64_t traffic_message_bytes(const struct traffic_args *a, struct sched_instr i
     return message_bytes(a, in.stage, (enum sched_op)in.op, traffic_short(a, in));
 }
 
-static void add_sends(struct walk *w, int stage, enum sched_op op, bool is_short, int64_t n)
-{
-    w->out->sent.messages += n;
-    w->out->sent.bytes += n * message_bytes(w->a, stage, op, is_short);
-}
-
 static void add_microbatches(struct walk *w, int stage, const struct counted *c)
 {
-    for (int op = 0; op < SCHED_OP_COUNT; op++)
-        for (int is_short = 0; is_short < 2; is_short++) {
-            int64_t n = c->n[op][is_short];
-            if (n == 0)
-                continue;
-            if (op == SCHED_SEND_F || op == SCHED_SEND_B)
-                add_sends(w, stage, (enum sched_op)op, is_short, n);
-            else if (passes_of((enum sched_op)op) && w->a->of.split.tp > 1)
-                add_layers(w, stage, (enum sched_op)op, is_short, n);
+    for (int i = 0; i < 2 * SCHED_OP_COUNT; i++) {
+        enum sched_op op = (enum sched_op)(i / 2);
+        bool is_short = i % 2;
+        int64_t n = c->n[op][is_short];
+        struct model_said said = {0};
+        if (n > 0 && (op == SCHED_SEND_F || op == SCHED_SEND_B)) {
+            w->out->sent.messages += n;
+            w->out->sent.bytes += n * message_bytes(w->a, stage, op, is_short);
         }
+        if (n == 0 || passes_of(op) == 0 || w->a->of.split.tp == 1)
+            continue;
+        traffic_layers(w->a, &w->a->of.cut[stage], op, is_short, &said);
+        for (int k = 0; k < TRAFFIC_KINDS; k++)
+            add(w, GROUP_TP, (enum traffic_kind)k,
+                (struct traffic){n * said.kind[k].messages, n * said.kind[k].bytes});
+    }
 }
 
 /* ---- once in a step ---- */
@@ -211,16 +201,6 @@ static void add_gradient_sum(struct walk *w, int stage, const struct store *o, i
                 n * at);
 }
 
-/* The tied matrix, of which owners of a shared store have their ranges first. */
-static void add_tied(struct walk *w, const struct store *o)
-{
-    int64_t at = dtype_size(w->a->of.types.at);
-    for (int i = 0; i < o->pieces; i++)
-        if (o->edge[i + 1] > o->tied[0] && o->edge[i] < o->tied[1])
-            add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[i + 1] - o->edge[i]) * at);
-    add_one(w, GROUP_EMBED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
-}
-
 /* AdamW reads gradients, moments and master weights, and writes all but the first, and the weights
  * that are computed with. */
 static void update(struct walk *w, int64_t elements)
@@ -268,42 +248,23 @@ static void add_ends(struct walk *w, int stage, struct store *o)
                 add_gradient_sum(w, stage, o, k);
         for (int k = 0; k < o->pieces; k++)
             add_piece(w, in, o, k);
+        /* Of a shared store the owners have their ranges of the tied matrix first. */
+        for (int k = 0; k < o->pieces && in.op == SCHED_EMBED_REDUCE; k++)
+            if (o->edge[k + 1] > o->tied[0] && o->edge[k] < o->tied[1])
+                add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, (o->edge[k + 1] - o->edge[k]) * at);
         if (in.op == SCHED_EMBED_REDUCE)
-            add_tied(w, o);
+            add_one(w, GROUP_EMBED, TRAFFIC_ALL_REDUCE, (o->tied[1] - o->tied[0]) * at);
         if (in.op == SCHED_REPLICA_REDUCE)
             add_one(w, GROUP_REPLICA, TRAFFIC_ALL_REDUCE, o->elements * at);
     }
 }
 
-static void add_stage(struct walk *w, int stage)
-{
-    struct store o;
-    add_microbatches(w, stage, &w->stage[w->held[stage]]);
-    if (!w->trains)
-        return;
-    open_store(w, stage, &o);
-    add_ends(w, stage, &o);
-}
-
-static enum err open_walk(struct walk *w)
+static void walk(struct walk *w)
 {
     const struct sched *s = w->s;
     int n = 0;
-    TRY(mem_new(s->stages, sizeof *w->held, "the traffic of a step", &w->held));
-    TRY(mem_new(s->begin[w->pp + 1] - s->begin[w->pp], sizeof *w->end, "the traffic of a step",
-                &w->end));
-    TRY(mem_new(sched_stage_replicas_on(s, w->pp), sizeof *w->stage, "the traffic of a step",
-                &w->stage));
-    TRY(mem_new(4 * (model_layers(w->model) + 1), sizeof *w->room, "the traffic of a step",
-                &w->room));
-    for (int i = 0; i < s->stages; i++)
-        w->held[i] = sched_stage_replica_on(s, i, w->pp) >= 0 ? n++ : -1;
-    return ERR_OK;
-}
-
-static void count_list(struct walk *w)
-{
-    const struct sched *s = w->s;
+    for (int stage = 0; stage < s->stages; stage++)
+        w->held[stage] = sched_stage_replica_on(s, stage, w->pp) >= 0 ? n++ : -1;
     for (int64_t i = s->begin[w->pp]; i < s->begin[w->pp + 1]; i++) {
         struct sched_instr in = s->instr[i];
         bool is_short = traffic_short(w->a, in);
@@ -317,19 +278,32 @@ static void count_list(struct walk *w)
         if (sched_op_names_stage(in.op) && sched_ends_stage(in))
             w->stage[w->held[in.stage]].n[in.op][is_short]++;
     }
+    for (int stage = 0; stage < s->stages; stage++) {
+        struct store o;
+        if (w->held[stage] < 0)
+            continue;
+        add_microbatches(w, stage, &w->stage[w->held[stage]]);
+        if (!w->trains)
+            continue;
+        open_store(w, stage, &o);
+        add_ends(w, stage, &o);
+    }
 }
 
 enum err traffic_plan(const struct traffic_args *a, int pp, struct step_traffic *out)
 {
-    struct walk w = {.a = a, .model = a->of.model, .s = a->of.sched, .pp = pp, .out = out};
+    const struct sched *s = a->of.sched;
+    struct walk w = {.a = a, .model = a->of.model, .s = s, .pp = pp, .out = out};
+    static const char what[] = "the traffic of a step";
+    int held = sched_stage_replicas_on(s, pp);
+    enum err err = ERR_OK;
     *out = (struct step_traffic){0};
-    enum err err = open_walk(&w);
-    if (err == ERR_OK) {
-        count_list(&w);
-        for (int i = 0; i < w.s->stages; i++)
-            if (w.held[i] >= 0)
-                add_stage(&w, i);
-    }
+    TRY_OR(out, mem_new(s->stages, sizeof *w.held, what, &w.held));
+    TRY_OR(out, mem_new(s->begin[pp + 1] - s->begin[pp], sizeof *w.end, what, &w.end));
+    TRY_OR(out, mem_new(held, sizeof *w.stage, what, &w.stage));
+    TRY_OR(out, mem_new(4 * (model_layers(w.model) + 1), sizeof *w.room, what, &w.room));
+    walk(&w);
+out:
     mem_free(w.held);
     mem_free(w.end);
     mem_free(w.stage);

@@ -8,11 +8,11 @@
 #ifndef PLAIT_SETUP_SETUP_H
 #define PLAIT_SETUP_SETUP_H
 
+#include "plan/buffers.h"
 #include "plan/groups.h"
 #include "setup/decision.h"
 #include "config/options.h"
 #include "config/schedule.h"
-#include "plan/memory.h"
 #include "plan/segments.h"
 #include "plan/ends.h"
 

@@ -12,7 +12,7 @@
 #include "optim/optim.h"
 #include "config/env.h"
 #include "sched/sched.h"
-#include "plan/memory.h"
+#include "plan/buffers.h"
 #include "plan/segments.h"
 #include "param/param_state.h"
 
