@@ -13,7 +13,7 @@
  * A place is always found: counted from f, modulo the period, F, b and B are in slots 5 1 3, 1 4 2
  * and 3 1 4 in turn from rank to rank (1 2 4 on rank 0 when 3 divides p).
  */
-#include "sched/sched_vblock.h"
+#include "sched/sched_build.h"
 
 static bool taken(const bool used[VBLOCK_PERIOD], int slot)
 {

@@ -14,7 +14,7 @@
  * meet in the middle of the pipeline, which has to lie between two of them: p is even. Any m will
  * do; an odd one gives the way down one more.
  */
-#include "sched/sched_twoway.h"
+#include "sched/sched_build.h"
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {

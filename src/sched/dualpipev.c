@@ -12,7 +12,7 @@
  * Bubble (p - 1)(tov + tb - 3 tw) in times of a chunk, for m at least 2 p; 2 p + 1 activations of a
  * chunk. Any m will do.
  */
-#include "sched/sched_twoway.h"
+#include "sched/sched_build.h"
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {

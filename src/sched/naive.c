@@ -16,13 +16,8 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
     sched_build_open(&b, "naive", shape);
-    for (int rank = 0; rank < shape->p; rank++) {
-        sched_build_rank(&b);
-        for (int mb = 0; mb < shape->m; mb++) {
-            sched_build_add(&b, SCHED_F, rank, mb);
-            sched_build_add(&b, SCHED_B, rank, mb);
-        }
-    }
+    for (int rank = 0; rank < shape->p; rank++)
+        sched_build_line(&b, 0, -1);
     return sched_build_done(&b, out);
 }
 

@@ -44,6 +44,10 @@ void sched_build_rank(struct sched_build *b);
 void sched_build_add(struct sched_build *b, enum sched_op op, int stage, int mb);
 /* The same of an instruction as it is, its peer apart. */
 void sched_build_copy(struct sched_build *b, struct sched_instr in);
+/* The list of the next rank, whose one stage has its number: `warm` forwards, then a forward and a
+ * backward in turn, then the backwards that are left. late: the backwards are in halves, and a W
+ * follows so many microbatches behind its I; -1: they are whole. */
+void sched_build_line(struct sched_build *b, int warm, int late);
 /* Gives the schedule out, or the first error with everything released. */
 enum err sched_build_done(struct sched_build *b, struct sched *out);
 
@@ -66,8 +70,8 @@ int sched_peer(const struct sched *s, struct sched_instr in, int own);
  * on; in a compute-only list a GATHER is "0UNSHARD". */
 const char *sched_cell_at(const struct sched *s, int64_t i, char buf[SCHED_CELL]);
 
-/* ---- sched_channel.c: which messages share a channel ---------------------------------------- A
- * channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
+/* ---- which messages share a channel ----
+ * A channel is (from, to, kind), kind the activations (0) or the gradients (1). The messages for
  * stage replica h of kind k all go by channel of[k replicas stages + h]; -1 when the neighbour
  * stage is on the same rank or there is none. */
 struct sched_channels {
@@ -101,5 +105,73 @@ static inline enum sched_passed sched_shards_name(int op)
 /* All rules of compute-only lists but V8: what the lowering builds on. Errors: ERR_CONFIG, naming
  * the rule. */
 enum err sched_check_compute(const struct sched *s);
+
+/* ---- sched_twoway.c: the order of one rank of dualpipe.c and dualpipev.c ---- */
+
+struct sched_twoway_side {
+    int stage;        /* here */
+    int first, count; /* its microbatches */
+};
+struct sched_twoway {
+    int h, q;                         /* q of 0 .. h - 1: hops from the input of the near stage */
+    struct sched_twoway_side side[2]; /* near, far */
+};
+/* Appends the list of the rank that b is at. */
+void sched_twoway_write(struct sched_build *b, const struct sched_twoway *t);
+
+/* ---- sched_vblock.c: v_half.c, v_min.c and 1f1b_v.c, which repeat one block; and what passes are
+ * called there and in sched_search.c ----
+ * Two chunks a rank in a V. A block says in which slot each rank runs microbatch 0 through its
+ * first chunk and, on the way back, its second; microbatch k follows 6 k slots later. A forward
+ * takes a slot; the backward either two as a whole (F, f, b, B fill the period of six), or one for
+ * its input half, and then W goes where the block leaves slots free. */
+
+/* What a rank runs, in the order in which a microbatch meets it. */
+enum {
+    VBLOCK_F0, VBLOCK_F1, /* forward of the first and of the second chunk */
+    VBLOCK_B1, VBLOCK_B0, /* backward (whole, or I) of the second and of the first chunk */
+    VBLOCK_PASSES,
+    VBLOCK_W1 = VBLOCK_PASSES, VBLOCK_W0,
+    VBLOCK_KINDS,
+    VBLOCK_PERIOD = 6
+};
+
+/* Of the second chunk? */
+static inline bool sched_vblock_second(int kind)
+{
+    return kind == VBLOCK_F1 || kind == VBLOCK_B1 || kind == VBLOCK_W1;
+}
+static inline int sched_vblock_stage(int p, int rank, int kind)
+{
+    return sched_vblock_second(kind) ? 2 * p - 1 - rank : rank;
+}
+/* Backward in halves. */
+static inline enum sched_op sched_vblock_op(int kind)
+{
+    return kind <= VBLOCK_F1 ? SCHED_F : kind < VBLOCK_PASSES ? SCHED_I : SCHED_W;
+}
+
+struct vblock {
+    const char *name;
+    const struct sched_shape *shape;
+    bool whole;                 /* B, not I and W */
+    int (*at)[VBLOCK_PASSES];   /* owned; [p] slots of microbatch 0, no two of a rank alike
+                                   modulo the period; every pass after what it needs */
+};
+
+/* Room for the block of a shape, of two chunks a rank. Errors: ERR_MEMORY. */
+enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape);
+/* Writes the schedule of a filled block and releases the block, after an error too. */
+enum err sched_vblock_make(struct vblock *b, struct sched *out);
+
+
+/* ---- sched_search.c: zb_1p.c, zb_2p.c and zb_v.c, an order searched for given costs ----
+ * The list, backward in halves, whose longest rank is shortest among those that the search knows,
+ * on one chunk a rank or on two in a V. cost NULL: that of sched_kind.make_for. first: of two
+ * chunks, a list of the shape within a limit of 2 p; the result when none is shorter. Errors:
+ * ERR_CONFIG for a cost that is none; ERR_MEMORY. */
+enum err sched_search(const struct sched_kind *kind, const struct sched_shape *shape,
+                      const struct sched_cost *cost, const struct sched *first,
+                      struct sched *out);
 
 #endif

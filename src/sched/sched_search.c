@@ -10,10 +10,9 @@
  * of equals. Memory by count: with f forwards, i input halves and w weight halves done, a rank
  * keeps (f - i) + keep (i - w) activations of a chunk.
  */
-#include "sched/sched_search.h"
+#include "sched/sched_build.h"
 
 #include "base/mem.h"
-#include "sched/sched_vblock.h"
 #include <string.h>
 
 #define LATER 1e300

@@ -112,15 +112,6 @@ static enum err read_number(struct scanner *x, int least, int below, const char 
     return ERR_OK;
 }
 
-/* Where the capital letters and underscores from here on end. */
-static int64_t end_of_name(const struct scanner *x)
-{
-    int64_t at = x->at;
-    while (at < x->n && ((x->text[at] >= 'A' && x->text[at] <= 'Z') || x->text[at] == '_'))
-        at++;
-    return at;
-}
-
 /* Why what begins here is no instruction, and which there are. */
 static const char *not_read(const struct scanner *x, int64_t at)
 {
@@ -138,29 +129,31 @@ static const char *not_read(const struct scanner *x, int64_t at)
            "(SEND_F, RECV_F, UNSHARD, STEP, ...)";
 }
 
-static bool is_name(const char *name, const char *at, int64_t n)
-{
-    return (int64_t)strlen(name) == n && memcmp(name, at, (size_t)n) == 0;
-}
-
 /* The longest name of capital letters and underscores must be one of an instruction, or what it was
- * called in texts of before. */
-static enum err read_op(struct scanner *x, uint8_t *op)
+ * called in texts of before, or torch's word for it. */
+static enum err read_op(struct scanner *x, struct sched_instr *in)
 {
-    static const struct { const char *name; enum sched_op op; } before[] = {
-        {"TIED", SCHED_EMBED_REDUCE}, {"MERGE", SCHED_REPLICA_REDUCE}, {"OV", SCHED_OVERLAP_F_B}};
+    static const struct { const char *name; enum sched_op op; int torch; } other[] = {
+        {"TIED", SCHED_EMBED_REDUCE, 0}, {"MERGE", SCHED_REPLICA_REDUCE, 0},
+        {"OV", SCHED_OVERLAP_F_B, 0}, {"UNSHARD", SCHED_GATHER, IN_TORCH},
+        {"RESHARD", SCHED_DROP, IN_TORCH}, {"REDUCE_GRAD", SCHED_REDUCE, IN_TORCH},
+        {"WAIT_REDUCE_GRAD", SCHED_OP_COUNT, IN_TORCH}};
+    enum { OTHERS = sizeof other / sizeof *other };
     int64_t start = x->at;
-    x->at = end_of_name(x);
-    for (int i = 0; i < SCHED_OP_COUNT; i++)
-        if (is_name(sched_op_name((enum sched_op)i), x->text + start, x->at - start)) {
-            *op = (uint8_t)i;
-            return ERR_OK;
-        }
-    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
-        if (is_name(before[i].name, x->text + start, x->at - start)) {
-            *op = (uint8_t)before[i].op;
-            return ERR_OK;
-        }
+    while (x->at < x->n &&
+           ((x->text[x->at] >= 'A' && x->text[x->at] <= 'Z') || x->text[x->at] == '_'))
+        x->at++;
+    for (int i = 0; i < SCHED_OP_COUNT + OTHERS; i++) {
+        bool own = i < SCHED_OP_COUNT;
+        int k = own ? 0 : i - SCHED_OP_COUNT;
+        const char *name = own ? sched_op_name((enum sched_op)i) : other[k].name;
+        if ((int64_t)strlen(name) != x->at - start ||
+            memcmp(name, x->text + start, strlen(name)) != 0)
+            continue;
+        in->op = (uint8_t)(own ? i : (int)other[k].op);
+        in->peer = (uint16_t)(own ? 0 : other[k].torch);
+        return ERR_OK;
+    }
     return refuse(x, start, not_read(x, start));
 }
 
@@ -174,7 +167,8 @@ static bool take(struct scanner *x, const char *word)
     return true;
 }
 
-static enum err read_instr(struct scanner *x, struct sched_instr *in)
+/* torch: it may be in torch's words, behind which a microbatch may follow, and says nothing. */
+static enum err read_instr(struct scanner *x, bool torch, struct sched_instr *in)
 {
     int64_t start = x->at;
     int stage = 0, seg = 0, mb = 0;
@@ -183,18 +177,22 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
         TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
     if (numbered && take(x, "."))
         TRY(read_number(x, 1, SCHED_MAX_SEGMENTS + 1, "the segment", &seg));
-    TRY(read_op(x, &in->op));
+    int64_t name = x->at;
+    TRY(read_op(x, in));
+    bool sharded = in->peer == IN_TORCH;
+    if (sharded && !(torch && numbered && seg == 0))
+        return refuse(x, name, not_read(x, name));
     if (numbered != sched_op_names_stage(in->op))
         return refuse(x, start,
                       numbered ? "this names no stage; leave the number out, as in STEP"
                                : "a stage must come first, as in 2F0");
     if (in->op == SCHED_OVERLAP_F_B)
         return refuse(x, start, "OVERLAP_F_B ends a pair, as in (0F1;1B0)OVERLAP_F_B");
-    if (sched_op_names_microbatch(in->op))
+    if (sharded ? is_digit(peek(x)) : sched_op_names_microbatch(in->op))
         TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
     in->stage = (uint16_t)stage;
     in->seg = (uint8_t)seg;
-    in->mb = (uint16_t)mb;
+    in->mb = (uint16_t)(sharded ? 0 : mb);
     return ERR_OK;
 }
 
@@ -202,10 +200,10 @@ static enum err read_instr(struct scanner *x, struct sched_instr *in)
 static enum err read_pair(struct scanner *x, struct sched_instr in[3])
 {
     int64_t start = x->at++;
-    TRY(read_instr(x, &in[1]));
+    TRY(read_instr(x, false, &in[1]));
     bool whole = take(x, ";");
     if (whole)
-        TRY(read_instr(x, &in[2]));
+        TRY(read_instr(x, false, &in[2]));
     if (!whole || !(take(x, ")OVERLAP_F_B") || take(x, ")OV")) || in[1].op != SCHED_F ||
         in[2].op != SCHED_B)
         return refuse(x, start, "a pair is a forward and a backward, as in (0F1;1B0)OVERLAP_F_B");
@@ -213,63 +211,22 @@ static enum err read_pair(struct scanner *x, struct sched_instr in[3])
     return ERR_OK;
 }
 
-/* Behind the stage stands the name of an action in torch's words: which, or SCHED_PASSED_OPS. */
-static enum sched_passed find_sharded(const struct scanner *x)
+static enum err learn(struct found *f, struct sched_instr in)
 {
-    struct scanner y = *x;
-    while (is_digit(peek(&y)))
-        y.at++;
-    int64_t from = y.at, to = end_of_name(&y);
-    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
-        const char *name = sched_passed_name((enum sched_passed)i);
-        if ((int64_t)strlen(name) == to - from && from > x->at &&
-            memcmp(name, x->text + from, strlen(name)) == 0)
-            return (enum sched_passed)i;
-    }
-    return SCHED_PASSED_OPS;
-}
-
-static enum err append(struct found *f, struct sched_instr in)
-{
+    bool torch = in.peer == IN_TORCH;
+    if (torch)
+        f->sharded = (int)num_max(f->sharded, in.stage);
+    f->waits += in.op == SCHED_OP_COUNT;
+    if (in.op == SCHED_OP_COUNT)
+        return ERR_OK;
     if (f->n == f->cap) {
         int64_t cap = num_max(1024, 2 * f->cap);
         TRY(mem_grow(f->cap, cap, sizeof *f->instr, "schedule instructions", &f->instr));
         f->cap = cap;
     }
     f->instr[f->n++] = in;
-    return ERR_OK;
-}
-
-/* "1UNSHARD"; a microbatch may follow, and says nothing. */
-static enum err read_sharded(struct scanner *x, enum sched_passed name, struct found *f)
-{
-    static const uint8_t op[] = {SCHED_GATHER, SCHED_DROP, SCHED_REDUCE};
-    int stage = 0, mb = 0;
-    TRY(read_number(x, 0, SCHED_MAX_STAGES, "the stage", &stage));
-    x->at += (int64_t)strlen(sched_passed_name(name));
-    if (is_digit(peek(x)))
-        TRY(read_number(x, 0, SCHED_MAX_MB, "the microbatch", &mb));
-    f->sharded = (int)num_max(f->sharded, stage);
-    f->waits += name == SCHED_WAIT_REDUCE_GRAD;
-    if (name == SCHED_WAIT_REDUCE_GRAD)
+    if (torch)
         return ERR_OK;
-    return append(f, (struct sched_instr){.op = op[name], .stage = (uint16_t)stage,
-                                          .peer = IN_TORCH});
-}
-
-/* A cell ends at a comma or with its line. */
-static enum err end_cell(struct scanner *x)
-{
-    int64_t end = x->at;
-    skip_blanks(x);
-    if (peek(x) != ',' && !line_ends(x))
-        return refuse(x, end, "this follows a whole cell; use a comma between cells");
-    return ERR_OK;
-}
-
-static enum err learn(struct found *f, struct sched_instr in)
-{
-    TRY(append(f, in));
     if (in.op >= SCHED_COMPUTE_OPS && in.op != SCHED_OVERLAP_F_B)
         f->lowered = true;
     if (in.op != SCHED_F && in.op != SCHED_SEND_F && in.op != SCHED_RECV_F)
@@ -288,17 +245,16 @@ static enum err read_line(struct scanner *x, struct found *f)
     for (;;) {
         struct sched_instr in[3] = {{0}};
         skip_blanks(x);
-        enum sched_passed name = find_sharded(x);
-        bool pair = peek(x) == '(';
-        if (name != SCHED_PASSED_OPS) {
-            TRY(read_sharded(x, name, f));
-            TRY(end_cell(x));
-        } else if (peek(x) != ',' && !line_ends(x)) {
-            TRY(pair ? read_pair(x, in) : read_instr(x, in));
-            TRY(end_cell(x));
+        if (peek(x) != ',' && !line_ends(x)) {
+            bool pair = peek(x) == '(';
+            TRY(pair ? read_pair(x, in) : read_instr(x, true, in));
+            int64_t end = x->at;
+            skip_blanks(x);
+            if (peek(x) != ',' && !line_ends(x))
+                return refuse(x, end, "this follows a whole cell; use a comma between cells");
             for (int i = 0; i < (pair ? 3 : 1); i++)
                 TRY(learn(f, in[i]));
-            any = true;
+            any = any || in->peer != IN_TORCH;
         }
         if (peek(x) != ',')
             break;
@@ -307,20 +263,6 @@ static enum err read_line(struct scanner *x, struct found *f)
     if (!any)
         return refuse(x, x->line_start, "the line is empty; every rank needs its instructions");
     x->at += peek(x) == '\r';
-    return ERR_OK;
-}
-
-/* All lines; x->line is then their number. The last may end with or without a newline. */
-static enum err read_all(struct scanner *x, struct found *f)
-{
-    for (; x->at < x->n || x->line == 0; x->line++) {
-        x->line_start = x->at;
-        if (x->line == SCHED_MAX_RANKS)
-            return refuse(x, x->at, "there are more lines than ranks; use at most 4096");
-        TRY(read_line(x, f));
-        x->at++; /* the newline */
-        f->begin[x->line + 1] = f->n;
-    }
     return ERR_OK;
 }
 
@@ -372,16 +314,6 @@ static enum err find_ways(struct sched_build *b)
     return b->err;
 }
 
-/* Ranks from the last to the first, so that the first one's word is the last. */
-static void note_places(struct sched *s, enum sched_op below)
-{
-    for (int rank = s->p - 1; rank >= 0; rank--)
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            if (s->instr[i].op < below)
-                s->place[sched_stage_replica(s, s->instr[i].stage, s->instr[i].mb)] =
-                    (uint16_t)rank;
-}
-
 /* Placement from the instructions: a stage replica stands on the first rank with a forward of it,
  * or without one anything else of it. */
 static enum err find_places(const struct scanner *x, struct sched *s)
@@ -389,8 +321,12 @@ static enum err find_places(const struct scanner *x, struct sched *s)
     int stage_replicas = s->replicas * s->stages;
     for (int h = 0; h < stage_replicas; h++)
         s->place[h] = NOWHERE;
-    note_places(s, SCHED_REDUCE);
-    note_places(s, SCHED_F + 1);
+    for (int forwards = 0; forwards < 2; forwards++)
+        for (int rank = s->p - 1; rank >= 0; rank--) /* the first one's word is the last */
+            for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+                if (s->instr[i].op < (forwards ? SCHED_F + 1 : SCHED_REDUCE))
+                    s->place[sched_stage_replica(s, s->instr[i].stage, s->instr[i].mb)] =
+                        (uint16_t)rank;
     for (int h = 0; h < stage_replicas; h++)
         if (s->place[h] == NOWHERE)
             FAIL(ERR_CONFIG,
@@ -433,7 +369,14 @@ static enum err parse(struct scanner *x, struct found *f, struct sched *out)
     struct sched_build b;
     TRY(mem_new(SCHED_MAX_RANKS + 1, sizeof *f->begin, "schedule ranks", &f->begin));
     TRY(mem_new(SCHED_MAX_STAGES, sizeof *f->segments, "schedule placement", &f->segments));
-    TRY(read_all(x, f));
+    for (; x->at < x->n || x->line == 0; x->line++) { /* then x->line is their number */
+        x->line_start = x->at;
+        if (x->line == SCHED_MAX_RANKS)
+            return refuse(x, x->at, "there are more lines than ranks; use at most 4096");
+        TRY(read_line(x, f));
+        x->at++; /* the newline; the last line may end without */
+        f->begin[x->line + 1] = f->n;
+    }
     TRY(check_found(x, f));
     sched_build_open(&b, x->name,
                      &(struct sched_shape){x->line, f->mbs, f->stages / x->line, 0});

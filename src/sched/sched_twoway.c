@@ -20,7 +20,7 @@
  * and the cells of those that are not there are left out: what is left obeys the same order, and a
  * pair that loses a half is an ordinary instruction.
  */
-#include "sched/sched_twoway.h"
+#include "sched/sched_build.h"
 
 #include "base/mem.h"
 #include "base/num.h"

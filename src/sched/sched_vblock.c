@@ -20,7 +20,7 @@
  * slot is free for it. So a slot is always found, and in the last resort the memory is that of the
  * plain repetition.
  */
-#include "sched/sched_vblock.h"
+#include "sched/sched_build.h"
 
 #include "base/mem.h"
 #include <string.h>

@@ -11,7 +11,7 @@
  * p of either kind gives each rank four different slots of the period: for even p the way back
  * starts three slots later.
  */
-#include "sched/sched_vblock.h"
+#include "sched/sched_build.h"
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {

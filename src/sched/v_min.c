@@ -10,7 +10,7 @@
  *
  * When 3 divides p, the way back starts two slots later; else two passes would want one slot.
  */
-#include "sched/sched_vblock.h"
+#include "sched/sched_build.h"
 
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {

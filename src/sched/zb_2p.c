@@ -7,7 +7,7 @@
  *     rank 0  F0 F1 F2 I0 F3 W0 I1 W1 I2 W2 I3 W3
  *     rank 1  .. F0 I0 F1 I1 F2 I2 F3 I3 W0 W1 W2 W3
  */
-#include "sched/sched_search.h"
+#include "sched/sched_build.h"
 
 static enum err make_for(const struct sched_shape *shape, const struct sched_cost *cost,
                          struct sched *out)

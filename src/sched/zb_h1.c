@@ -14,27 +14,12 @@
  */
 #include "sched/sched_build.h"
 
-#include "base/num.h"
-
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
     sched_build_open(&b, "zb-h1", shape);
-    for (int rank = 0; rank < shape->p; rank++) {
-        int warm = (int)num_min(shape->p - 1 - rank, shape->m);
-        sched_build_rank(&b);
-        for (int mb = 0; mb < warm; mb++)
-            sched_build_add(&b, SCHED_F, rank, mb);
-        for (int mb = 0; mb < shape->m; mb++) {
-            if (warm + mb < shape->m)
-                sched_build_add(&b, SCHED_F, rank, warm + mb);
-            sched_build_add(&b, SCHED_I, rank, mb);
-            if (mb >= rank)
-                sched_build_add(&b, SCHED_W, rank, mb - rank);
-        }
-        for (int mb = (int)num_max(0, shape->m - rank); mb < shape->m; mb++)
-            sched_build_add(&b, SCHED_W, rank, mb);
-    }
+    for (int rank = 0; rank < shape->p; rank++)
+        sched_build_line(&b, shape->p - 1 - rank, rank);
     return sched_build_done(&b, out);
 }
 

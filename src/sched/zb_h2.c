@@ -16,27 +16,12 @@
  */
 #include "sched/sched_build.h"
 
-#include "base/num.h"
-
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
     sched_build_open(&b, "zb-h2", shape);
-    for (int rank = 0; rank < shape->p; rank++) {
-        int warm = (int)num_min(2 * (shape->p - rank) - 1, shape->m), late = 2 * rank;
-        sched_build_rank(&b);
-        for (int mb = 0; mb < warm; mb++)
-            sched_build_add(&b, SCHED_F, rank, mb);
-        for (int mb = 0; mb < shape->m; mb++) {
-            sched_build_add(&b, SCHED_I, rank, mb);
-            if (mb >= late)
-                sched_build_add(&b, SCHED_W, rank, mb - late);
-            if (warm + mb < shape->m)
-                sched_build_add(&b, SCHED_F, rank, warm + mb);
-        }
-        for (int mb = (int)num_max(0, shape->m - late); mb < shape->m; mb++)
-            sched_build_add(&b, SCHED_W, rank, mb);
-    }
+    for (int rank = 0; rank < shape->p; rank++)
+        sched_build_line(&b, 2 * (shape->p - 1 - rank), 2 * rank);
     return sched_build_done(&b, out);
 }
 

@@ -16,7 +16,7 @@
  * It is counted for at least 2 p - 1 microbatches; with fewer, the missing ones leave holes. Made
  * for costs, the closed order is what the search (sched_search.c) begins with.
  */
-#include "sched/sched_search.h"
+#include "sched/sched_build.h"
 
 #include "base/num.h"
 
