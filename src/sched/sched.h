@@ -256,10 +256,9 @@ struct sched_lower_args {
  * place of the one that would be added, and of one replica; GATHER and DROP with `shared`, but
  * for a GATHER of what is whole, as all is at the begin, and for a stage's last DROP: the update
  * itself drops what others own, and a GATHER stands behind it. What has no use is counted in
- * out->passed. A schedule that
- * breaks V1 to V4, or of these V9 and V13, is refused as sched_check does. Errors: ERR_CONFIG, also when two replicas have
- * tied ends on different ranks; ERR_INTERNAL: lowered already, or reductions asked of a forward-
- * only one. */
+ * out->passed. A schedule that breaks V1 to V4, or of these V9 and V13, is refused as sched_check
+ * does. Errors: ERR_CONFIG, also when two replicas have tied ends on different ranks; ERR_INTERNAL:
+ * lowered already, or reductions asked of a forward-only one. */
 enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out);
 
 /* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
@@ -317,8 +316,9 @@ struct sched_report {
                              (V14) */
 };
 /* Proves the rules; on success s->checked is set. A compute-only schedule is held to V1 to V4 and
- * V8, and to V9 and V13 in what it says about shards. Errors: ERR_CONFIG for a schedule that breaks a rule (it may come from a file), with
- * out->rule set. `out` is written in any case and released by sched_report_free. */
+ * V8, and to V9 and V13 in what it says about shards. Errors: ERR_CONFIG for a schedule that breaks
+ * a rule (it may come from a file), with out->rule set. `out` is written in any case and released
+ * by sched_report_free. */
 enum err sched_check(struct sched *s, struct sched_report *out);
 void sched_report_free(struct sched_report *r);
 

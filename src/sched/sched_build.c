@@ -169,7 +169,7 @@ enum err sched_build_done(struct sched_build *b, struct sched *out)
 /* ---- channels ----
  * Two stage boundaries share one when they join the same two ranks in the same direction with the
  * same kind of message. The kind is in the key: activations and gradients of two ranks that are
- * both each other's next and previous (p = 2 with v > 1) can then never be taken for one another. */
+ * both each other's next and previous (p = 2 with v > 1) are then never taken for one another. */
 
 /* The neighbour of a stage in the row `place`. */
 static int neighbour(const struct sched *s, const uint16_t *place, int kind, int stage)

@@ -132,8 +132,8 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
     return ERR_OK;
 }
 
-/* REDUCE: on all stage replicas or none, each after its summands. Of compute-only lists the lowering
- * adds those that are missing. */
+/* REDUCE: on all stage replicas or none, each after its summands. The lowering adds those that a
+ * compute-only list has not. */
 static enum err check_reduces(const struct sched_checker *c)
 {
     const struct sched *s = c->s;

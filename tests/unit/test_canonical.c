@@ -59,7 +59,8 @@ static void check_one(const struct sched *made, bool tied, struct order *want)
     struct sched_report r = {0};
     struct order *o = &want[made->replicas];
     if (CHECK(sched_canonical(made, tied, &c) == ERR_OK) &&
-        CHECK(sched_lower(&c, &(struct sched_lower_args){true, tied, false, true}, &low) == ERR_OK)) {
+        CHECK(sched_lower(&c, &(struct sched_lower_args){true, tied, .step = true}, &low) ==
+              ERR_OK)) {
         enum err err = sched_check(&low, &r);
         test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d v %d: %s", made->name, made->p,
                    made->m, made->v, err_text());

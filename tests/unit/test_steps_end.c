@@ -101,7 +101,8 @@ static void weights_come_back(void)
 static void segments_out_of_bounds(void)
 {
     static const char *const text[] = {
-        "0F0,0DROP,0GATHER,0.2B0,0.1B0,NORM,STEP\n", "0F0,0.1DROP,0.1GATHER,0.2B0,0.1B0,NORM,STEP\n"};
+        "0F0,0DROP,0GATHER,0.2B0,0.1B0,NORM,STEP\n",
+        "0F0,0.1DROP,0.1GATHER,0.2B0,0.1B0,NORM,STEP\n"};
     for (int k = 0; k < 2; k++)
         for (int at = 1; at <= 2; at++) {
             struct sched s;

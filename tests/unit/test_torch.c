@@ -287,8 +287,8 @@ static void shards_are_carried(void)
         {late, REDUCED | SEGMENTED,
          "0F0,1F0,1.2B0,1.1B0,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,1REDUCE,WAIT,NORM,STEP\n", ""},
         {"0F0,1F0,1B0,1REDUCE_GRAD,0B0\n", REDUCED | SEGMENTED, /* the other one is added */
-         "0F0,1F0,1.2B0,1.2REDUCE,1.1B0,1.1REDUCE,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,NORM,STEP\n",
-         ""},
+         "0F0,1F0,1.2B0,1.2REDUCE,1.1B0,1.1REDUCE,0.2B0,0.2REDUCE,0.1B0,0.1REDUCE,WAIT,NORM,"
+         "STEP\n", ""},
         {"0UNSHARD,0UNSHARD,0F0,0UNSHARD,0B0,0RESHARD\n", REDUCED | SHARED, /* what is whole */
          "0F0,0B0,0REDUCE,WAIT,NORM,0UPDATE,0GATHER,WAIT\n", ""},
         {"0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n1UNSHARD,1F0,1B0,1RESHARD\n", REDUCED | SHARED,
@@ -327,7 +327,7 @@ static void shards_refused(void)
         {"0F0,0B0,0REDUCE_GRAD,0REDUCE_GRAD\n", "breaks V1 (coverage) at rank 0, place 3"},
         {"0F0,0B0,1UNSHARD\n1F0,1B0\n", "breaks V2 (placement) at rank 0, place 2, 1UNSHARD"},
         {"0RESHARD,0F0,0B0\n", "breaks V13 (weights) at rank 0, place 1, 0F0: it computes with "
-                               "weights of stage 0 that are not whole here; put 0UNSHARD before it"},
+         "weights of stage 0 that are not whole here; put 0UNSHARD before it"},
         {"0F0,0RESHARD,0RESHARD,0UNSHARD,0B0\n", "others' weights are not here; remove it"},
         {"0F0,0RESHARD,0UNSHARD,0RESHARD,0UNSHARD,0B0\n", "nothing has used the weights"},
         {"0F0,0RESHARD,0UNSHARD,0UNSHARD,0B0\n", "they are being gathered already; remove it"},
@@ -380,7 +380,8 @@ static void files_are_played(void)
             "\"passed_over\": {\"UNSHARD\": 2, \"RESHARD\": 2}");
         ask((struct plait_sim){.schedule = name[i], .format = "gantt", .width = 80},
             "passed over: 2 UNSHARD, 2 RESHARD");
-        ask((struct plait_sim){.schedule = name[i], .format = "text"}, "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD\n1U");
+        ask((struct plait_sim){.schedule = name[i], .format = "text"},
+            "0UNSHARD,0F0,0F1,0B0,0B1,0RESHARD\n1U");
         ask((struct plait_sim){.compare = name[i]}, "passed over 2 UNSHARD, 2 RESHARD\n");
         ask((struct plait_sim){.table = name[i]}, "a file of one shape");
     }
