@@ -67,13 +67,23 @@ enum err comm_gpu_record(struct comm_gpu *q, struct comm_gpu_lane *l,
     return ERR_OK;
 }
 
+void comm_gpu_fault(struct comm_gpu *q, enum err code, const char *text)
+{
+    int none = ERR_OK;
+    if (!atomic_compare_exchange_strong(&q->fault, &none, -1))
+        return;
+    snprintf(q->text, sizeof q->text, "%s", text);
+    atomic_store(&q->fault, (int)code);
+}
+
 enum err comm_gpu_check(struct comm_world *w, const char *what)
 {
     struct comm_gpu *q = comm_gpu_of(w);
     if (!atomic_load(&q->aborted))
         return w->ops->failed(w) ? w->ops->check(w, what) : ERR_OK;
-    if (atomic_load(&q->fault_known))
-        FAIL(q->fault, "%s", q->text);
+    enum err fault = (enum err)num_max(ERR_OK, atomic_load(&q->fault));
+    if (fault != ERR_OK)
+        FAIL(fault, "%s", q->text);
     TRY(w->ops->check(w, what));
     FAIL(ERR_PEER, "comm: rank %d has given up its communicators; it cannot go on with %s", w->rank,
          what);

@@ -50,7 +50,7 @@ struct comm_gpu_lane {
     double since;        /* the watchdog's: when `seen` last grew or the lane was idle */
     double takes;        /* seconds that an operation may take of its own; guarded by lock */
     bool group;
-    int id;              /* of the group */
+    int id, n;           /* of the group; its members */
     struct comm_channel channel;
 };
 
@@ -81,9 +81,8 @@ struct comm_gpu {
     bool releasing;           /* the releaser runs */
     atomic_bool free;        /* the releaser's end is asked for */
     atomic_bool aborted;     /* communicators are aborted */
-    enum err fault;          /* what the watchdog found; read by others once it is known */
+    atomic_int fault;        /* what was found here first, behind its text; -1: that is written */
     char text[COMM_GPU_TEXT];
-    atomic_bool fault_known;
 };
 
 static inline struct comm_gpu *comm_gpu_of(struct comm_world *w)
@@ -115,6 +114,8 @@ static inline bool comm_gpu_is_over(const struct comm_gpu *q)
     struct comm_world *w = q->device.world;
     return atomic_load(&q->aborted) || w->ops->failed(w);
 }
+/* This rank's own fault, if it is the first; its watchdog finds it. From any thread. */
+void comm_gpu_fault(struct comm_gpu *q, enum err code, const char *text);
 /* FAIL when a peer or this rank has failed, naming what this rank was about. */
 enum err comm_gpu_check(struct comm_world *w, const char *what);
 /* The same, arg a world, for the device's waits. */

@@ -149,7 +149,7 @@ static enum err copies_open(struct comm_group *g)
     struct comm_gpu_lane *l;
     size_t before = 0, all = 0;
     TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(lane_new(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, true, &l));
+    TRY(lane_new(q, &(struct comm_gpu_lane){.group = true, .id = g->id, .n = g->n}, true, &l));
     enum err err = comm_copies_open(g, l->stream, &l->copies);
     if (err != ERR_OK) {
         lane_free(l, true);
@@ -202,7 +202,7 @@ static enum err group_open(struct comm_group *g)
                                                    .in = &a.id, .count = (int64_t)sizeof a.id}));
     TRY(comm_gpu_barrier(g->host)); /* all are there: initialising waits without a limit */
     a.ctas = g->tiny || copies ? TINY_CTAS : g->overlapped ? OVERLAPPED_CTAS : 0;
-    TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id}, &a));
+    TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id, .n = g->n}, &a));
     g->lane = q->lanes;
     return copies ? open_also_copies(g) : ERR_OK;
 }

@@ -12,10 +12,12 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include <stdio.h>
+#include <string.h>
 
 struct item {
     struct item *next;
     struct comm_gpu_op op;
+    int64_t parts[4][COMM_COPIES_MEMBERS]; /* of an all_to_all, whose caller goes at a failure */
 };
 
 struct comm_queue {
@@ -55,17 +57,6 @@ static enum err perform(struct comm_queue *f, const struct comm_gpu_op *op)
     return ERR_OK;
 }
 
-/* This rank's own fault, which its watchdog finds here. */
-static void report(struct comm_gpu *q, enum err err)
-{
-    pthread_mutex_lock(&q->lock);
-    if (q->fault == ERR_OK && !comm_gpu_is_over(q)) {
-        snprintf(q->text, sizeof q->text, "%s", err_text());
-        q->fault = err;
-    }
-    pthread_mutex_unlock(&q->lock);
-}
-
 static enum err use_gpu(const struct comm_queue *f)
 {
     TRY_CUDA(cudaSetDevice(f->q->gpu));
@@ -78,15 +69,11 @@ static void *work(void *arg)
     struct item *t;
     log_set_rank(f->q->device.world->rank);
     enum err err = use_gpu(f);
-    if (err != ERR_OK)
-        report(f->q, err);
-    while ((t = next_item(f))) {
-        if (err == ERR_OK && !comm_gpu_is_over(f->q)) {
+    for (; (t = next_item(f)); mem_free(t)) {
+        if (err == ERR_OK && !comm_gpu_is_over(f->q))
             err = perform(f, &t->op);
-            if (err != ERR_OK)
-                report(f->q, err);
-        }
-        mem_free(t);
+        if (err != ERR_OK && !comm_gpu_is_over(f->q)) /* this rank's own */
+            comm_gpu_fault(f->q, err, err_text());
     }
     return NULL;
 }
@@ -135,6 +122,12 @@ enum err comm_queue_put(struct comm_queue *f, const struct comm_gpu_op *op)
     struct item *t;
     TRY(mem_new(1, sizeof *t, "an operation of a lane", &t));
     t->op = *op;
+    if (!op->is_msg && op->coll.kind == COMM_ALL_TO_ALL) {
+        const int64_t **part[] = {&t->op.coll.recv.count, &t->op.coll.recv.at,
+                                  &t->op.coll.send.count, &t->op.coll.send.at};
+        for (int i = 0; i < 4; i++)
+            *part[i] = memcpy(t->parts[i], *part[i], (size_t)f->lane->n * sizeof **part[i]);
+    }
     pthread_mutex_lock(&f->lock);
     *f->last = t;
     f->last = &t->next;

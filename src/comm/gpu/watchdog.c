@@ -121,24 +121,27 @@ static void look_at_lane(struct comm_gpu_lane *l)
 static bool all_well(struct comm_gpu *q)
 {
     const struct comm_world *w = q->device.world;
-    char what[COMM_PENDING_TEXT];
-    for (struct comm_gpu_lane *l = q->lanes; l && q->fault == ERR_OK; l = l->next) {
-        const char *report;
+    char what[COMM_PENDING_TEXT], text[COMM_GPU_TEXT];
+    for (struct comm_gpu_lane *l = q->lanes; l && atomic_load(&q->fault) == ERR_OK; l = l->next) {
+        enum err fault = ERR_OK;
         look_at_lane(l);
-        if ((report = comm_nccl_reports(l, &q->fault))) {
-            snprintf(q->text, sizeof q->text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
+        const char *report = comm_nccl_reports(l, &fault);
+        if (report) {
+            snprintf(text, sizeof text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,
                      l->seen < l->started ? comm_gpu_op_text(l, l->seen, what) : "no operation",
                      report);
         } else if (w->timeout_s > 0 && log_now() - l->since > w->timeout_s + l->takes &&
                    !comm_board_files(w)) {
-            q->fault = ERR_HANG;
-            snprintf(q->text, sizeof q->text,
+            fault = ERR_HANG;
+            snprintf(text, sizeof text,
                      "comm: rank %d has waited %g s in %s on its GPU; a member has not come, or "
                      "stands before it; look where they are, or raise the hang timeout", w->rank,
                      w->timeout_s, comm_gpu_op_text(l, l->seen, what));
         }
+        if (fault != ERR_OK)
+            comm_gpu_fault(q, fault, text);
     }
-    return q->fault == ERR_OK;
+    return atomic_load(&q->fault) <= ERR_OK;
 }
 
 /* One look. Whoever holds the lock for longer than a hang is waiting in the driver, behind the
@@ -156,11 +159,11 @@ static bool look(struct comm_gpu *q, double *looked)
     }
     if (w->timeout_s <= 0 || log_now() - *looked < w->timeout_s + LOCK_S || comm_board_files(w))
         return true;
-    q->fault = ERR_HANG;
-    snprintf(q->text, sizeof q->text, "comm: rank %d has waited %g s for its GPU to take one "
-                                      "operation more; a member of an earlier one has not come; "
-                                      "look where they are, or raise the hang timeout", w->rank,
-             w->timeout_s);
+    char text[COMM_GPU_TEXT];
+    snprintf(text, sizeof text, "comm: rank %d has waited %g s for its GPU to take one operation "
+                                "more; a member of an earlier one has not come; look where they "
+                                "are, or raise the hang timeout", w->rank, w->timeout_s);
+    comm_gpu_fault(q, ERR_HANG, text);
     return false;
 }
 
@@ -179,7 +182,6 @@ void *comm_gpu_watchdog(void *arg)
     while (ready && !atomic_load(&q->stop)) {
         comm_gpu_nap_ms(LOOK_MS);
         if (!look(q, &looked)) {
-            atomic_store(&q->fault_known, q->fault != ERR_OK);
             comm_gpu_abort_all(q);
             break;
         }
