@@ -32,6 +32,7 @@
 
 struct comm_world;
 struct comm_group;
+struct comm_ops;
 struct dev;
 
 enum comm_kind { COMM_THREAD, COMM_MPI };
@@ -43,7 +44,8 @@ enum comm_mem { COMM_HOST, COMM_DEVICE };
 /* One started operation. Owned by the caller, who keeps it until comm_finish; zero it first.
  * comm_finish on a zeroed or finished one returns at once. */
 struct comm_req {
-    struct comm_world *world;
+    struct comm_world *world;    /* NULL: there is none */
+    const struct comm_ops *ops;  /* of a message; NULL: `op` is a group */
     void *op;          /* transport's own */
     int64_t word[6];
 };
@@ -184,8 +186,9 @@ struct comm_device_msg {
 };
 enum err comm_device_send_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r);
-/* Between GPUs of one process it waits until the peer's host has started the send, if that lies in
- * a window. So both may send and then receive, not receive and then send. */
+/* Between GPUs of one process, where ranks share none, it waits until the peer's host has started
+ * the send, if that lies in a window. So both may send and then receive, not receive and then
+ * send. */
 enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r);
 

@@ -235,7 +235,7 @@ static void compute(struct buffers *b, const struct sched_instr *in, uint32_t fr
 }
 
 /* A receive asks for its message when that was sent, for a sender may have to say first where it
- * lies (comm/gpu/p2p.c), and in the list's order; computing does not wait for that. What it comes
+ * lies (comm/gpu/mailbox.c), and in the list's order; computing does not wait for that. What it comes
  * to is taken at once. */
 static void ask(struct buffers *b, const struct sched_instr *in, int from)
 {

@@ -413,10 +413,12 @@ static enum err post_hang_of(struct side *s)
     TRY(post_open(s, &s->window));
     m.p = s->window;
     TRY(comm_barrier(s->host));
-    if (s->me == 0)
+    if (s->me == 0) {
         TRY(comm_device_recv_start(s->w, &m, &r));
-    else
+        TRY(comm_finish(&r));
+    } else {
         nanosleep(&(struct timespec){2 * HANG_S, 0}, NULL);
+    }
     return comm_barrier(s->host);
 }
 
@@ -526,7 +528,8 @@ static void nobody_sends(void)
 static void the_sender_stays_away(void)
 {
     if (two_ranks())
-        CHECK_ERR(run(post_hang_of, HANG_S), ERR_HANG, "for rank 1 to begin");
+        CHECK_ERR(run(post_hang_of, HANG_S), ERR_HANG,
+                  gpus > 1 ? "for rank 1 to begin" : "from rank 1, tag 7 on its GPU");
 }
 
 static void one_fails_in_a_window(void)

@@ -50,59 +50,52 @@ struct comm_coll {
 };
 
 /* One message as one side states it: src is set for a send, dst for a receive. */
+enum { COMM_HOST_LANE = -1 };
 struct comm_msg {
     int from, to, tag;
+    int lane; /* of device memory; COMM_HOST_LANE: goes by the transport of the host's */
     int64_t bytes;
     const void *src; /* borrowed from the caller until finish */
     void *dst;       /* borrowed from the caller until finish */
 };
 
-/* comm_req.word[0]: which kind of operation it is. A zeroed request is none. */
-enum comm_req_kind { COMM_REQ_NONE, COMM_REQ_MSG, COMM_REQ_COLL, COMM_REQ_DEVICE };
-
-/* A transport. When a slot fails, the peers know it, so that none waits on. */
+/* A transport: of host memory, or of an async device's, where what is started is put in order with
+ * the device's stream, and finished means that whatever is queued from then on sees the result.
+ * When a slot fails, the peers know it, so that none waits on. */
 struct comm_ops {
     enum comm_kind kind;
-    /* Start a message; fills r->op and r->word from 1 on. */
+    /* Start a message; may fill r->op and r->word. */
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
-    /* Start operation g->started of the group. */
-    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c);
+    /* Start operation g->started of the group. now: finished in one, by a device; nothing else of
+     * the group is unfinished. */
+    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c, bool now);
     /* Complete operation g->finished of the group. */
     enum err (*coll_finish)(struct comm_group *g);
     enum err (*group_open)(struct comm_group *g, int64_t scratch); /* sets g->impl */
-    void (*group_close)(struct comm_group *g);
+    void (*group_close)(struct comm_group *g); /* NULL: it ends with the transport */
+    /* Of a device: the host's world knows already. Calls w->graph_destroy when no peer is waited
+     * for any more. */
     void (*abort)(struct comm_world *w, enum err code);
-    /* Has a rank failed, as far as is known here? Waits for nothing; from any thread. */
+
+    /* The host's only. Has a rank failed, as far as is known here? Waits for nothing; from any
+     * thread. */
     bool (*failed)(struct comm_world *w);
     /* FAIL with ERR_PEER when one has, naming what this rank was about. */
     enum err (*check)(struct comm_world *w, const char *what);
     /* May this rank report why it ends the job? One of a machine's ranks; from any thread. NULL:
      * whoever ends the process. */
     bool (*may_report)(struct comm_world *w);
-};
 
-/* Device memory of an async device: what is started is put in order with its stream, and
- * finished means that whatever is queued from then on sees the result. All slots required; they
- * see n >= 2 and known ranks. */
-struct comm_device_ops {
-    enum err (*group_open)(struct comm_group *g); /* sets g->lane; g->host is open */
+    /* A device's only. */
     enum err (*channel_open)(struct comm_world *w, const struct comm_channel *c);
-    /* now: started and finished in one; nothing else of the group is unfinished. */
-    enum err (*coll_start)(struct comm_group *g, const struct comm_coll *c, bool now);
-    enum err (*coll_finish)(struct comm_group *g); /* operation g->finished */
     bool (*coll_chunks)(const struct comm_group *g, const struct comm_coll *c); /* in chunks? */
-    enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, int lane,
-                          struct comm_req *r);
-    enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
     enum err (*window_take)(struct comm_world *w, int64_t bytes, const char *name, void **out);
-    /* The base world knows already. Calls w->graph_destroy when no peer is waited for any more. */
-    void (*abort)(struct comm_world *w);
     enum err (*graph_launched)(struct comm_world *w, int64_t step, double seconds);
     enum err (*close)(struct comm_world *w); /* all unfinished or failed; sets nothing */
 };
 struct comm_device {
-    const struct comm_device_ops *ops;
+    const struct comm_ops *ops;
     struct comm_world *world; /* borrowed */
 };
 
@@ -136,6 +129,7 @@ struct comm_group {
     struct traffic counted[TRAFFIC_KINDS]; /* of them */
     int chunk;                /* started last of one that goes in chunks, not the last; 0: none */
     enum comm_coll_kind chunk_of;
+    const struct comm_ops *ops; /* of the transport that it goes by */
     void *impl;               /* owned by the transport; NULL when n is 1 */
     bool device;              /* device memory of the device that is attached */
     bool tiny;                /* its largest operation is a few words */
@@ -145,7 +139,6 @@ struct comm_group {
     bool also_nccl;           /* not all of them do */
     struct comm_group *host;  /* owned; the same members in host memory */
     bool copies;              /* its lane moves by copies what lies in the window */
-    void *lane;               /* borrowed from world->device; NULL: goes by the transport */
 };
 
 /* ---- what stands above: transports as the roof file lists them (transports.c) ---- */
@@ -165,9 +158,7 @@ extern const struct comm_gpus comm_gpu_transport;
 /* ---- requests (core/request.c) ---- */
 
 /* Checks and starts a message. */
-enum { COMM_HOST_LANE = -1 }; /* goes by the transport of the host's memory */
-enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
-                        struct comm_req *r);
+enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
 /* Checks, starts and finishes an operation; answers a group of one. */
 enum err comm_coll_run(struct comm_group *g, struct comm_coll *c);
 

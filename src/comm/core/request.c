@@ -42,9 +42,9 @@ static void spend(struct comm_world *w, double begin)
     comm_heartbeat(w);
 }
 
-enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
-                        struct comm_req *r)
+enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
 {
+    const struct comm_ops *ops = m->lane == COMM_HOST_LANE ? w->ops : w->device->ops;
     const char *what = m->dst ? "receive from" : "send to";
     int peer = m->dst ? m->from : m->to;
     if (peer < 0 || peer >= w->size || peer == w->rank)
@@ -56,10 +56,9 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
     if (r->world)
         FAIL(ERR_INTERNAL, "comm: %s rank %d, tag %d: its request is still unfinished; finish or "
                            "zero it first", what, peer, m->tag);
-    *r = (struct comm_req){.word = {lane == COMM_HOST_LANE ? COMM_REQ_MSG : COMM_REQ_DEVICE}};
+    *r = (struct comm_req){.ops = ops};
     double begin = log_now();
-    TRY(lane == COMM_HOST_LANE ? w->ops->msg_start(w, m, r)
-                               : w->device->ops->msg_start(w, m, lane, r));
+    TRY(ops->msg_start(w, m, r));
     spend(w, begin);
     if (!m->dst)
         count(&w->sent, m->bytes);
@@ -71,8 +70,9 @@ enum err comm_msg_start(struct comm_world *w, const struct comm_msg *m, int lane
 enum err comm_send_start(struct comm_world *w, int to, int tag, const void *p, int64_t bytes,
                          struct comm_req *r)
 {
-    struct comm_msg m = {.from = w->rank, .to = to, .tag = tag, .bytes = bytes, .src = p};
-    return comm_msg_start(w, &m, COMM_HOST_LANE, r);
+    struct comm_msg m = {.from = w->rank, .to = to, .tag = tag, .lane = COMM_HOST_LANE,
+                         .bytes = bytes, .src = p};
+    return comm_msg_start(w, &m, r);
 }
 
 enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64_t bytes,
@@ -80,9 +80,9 @@ enum err comm_recv_start(struct comm_world *w, int from, int tag, void *p, int64
 {
     /* A receive is known by its destination; an empty one may come without. */
     static char nothing;
-    struct comm_msg m = {.from = from, .to = w->rank, .tag = tag, .bytes = bytes,
-                         .dst = p || bytes != 0 ? p : &nothing};
-    return comm_msg_start(w, &m, COMM_HOST_LANE, r);
+    struct comm_msg m = {.from = from, .to = w->rank, .tag = tag, .lane = COMM_HOST_LANE,
+                         .bytes = bytes, .dst = p || bytes != 0 ? p : &nothing};
+    return comm_msg_start(w, &m, r);
 }
 
 /* ---- messages in device memory ---- */
@@ -126,16 +126,16 @@ enum err comm_device_send_start(struct comm_world *w, const struct comm_device_m
                                 struct comm_req *r)
 {
     struct comm_msg x = {.from = w->rank, .to = m->peer, .tag = m->tag, .bytes = m->bytes,
-                         .src = m->p};
-    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
+                         .lane = w->device ? m->lane : COMM_HOST_LANE, .src = m->p};
+    return comm_msg_start(w, &x, r);
 }
 
 enum err comm_device_recv_start(struct comm_world *w, const struct comm_device_msg *m,
                                 struct comm_req *r)
 {
     struct comm_msg x = {.from = m->peer, .to = w->rank, .tag = m->tag, .bytes = m->bytes,
-                         .dst = m->p};
-    return comm_msg_start(w, &x, w->device ? m->lane : COMM_HOST_LANE, r);
+                         .lane = w->device ? m->lane : COMM_HOST_LANE, .dst = m->p};
+    return comm_msg_start(w, &x, r);
 }
 
 /* ---- collectives ---- */
@@ -154,90 +154,55 @@ static bool parts_span(const struct comm_parts *p, int n, int64_t *end, int64_t 
     return true;
 }
 
-/* all_to_all: sets c->count. */
-static enum err parts_check(const struct comm_group *g, struct comm_coll *c, int64_t *bytes)
+/* all_to_all: sets c->count. bytes: of the input, of the output. */
+static enum err parts_check(const struct comm_group *g, struct comm_coll *c, int64_t bytes[2])
 {
-    int64_t sends, end[2], size[2];
+    int64_t sends, end[2];
     if (!parts_span(&c->send, g->n, &end[0], &sends) ||
         !parts_span(&c->recv, g->n, &end[1], &c->count) ||
-        !num_mul(end[0], c->unit, &size[0]) || !num_mul(end[1], c->unit, &size[1]))
+        !num_mul(end[0], c->unit, &bytes[0]) || !num_mul(end[1], c->unit, &bytes[1]))
         FAIL(ERR_INTERNAL, "comm: a part of an all_to_all in a group of %d is negative or beyond "
                            "64 bits", g->n);
     uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
-    if (sends > 0 && c->count > 0 && b < a + (uintptr_t)size[0] && a < b + (uintptr_t)size[1])
+    if (sends > 0 && c->count > 0 && b < a + (uintptr_t)bytes[0] && a < b + (uintptr_t)bytes[1])
         FAIL(ERR_INTERNAL, "comm: an all_to_all of %" PRId64 " elements: input and output overlap",
              c->count);
     struct comm_pair own = {g->ranks[g->me], g->ranks[g->me], c->send.count[g->me],
                             c->recv.count[g->me]};
-    if (own.sends != own.receives)
-        return comm_pair_mismatch(g, g->started, &own);
-    *bytes = num_max(size[0], size[1]);
-    return ERR_OK;
+    return own.sends == own.receives ? ERR_OK : comm_pair_mismatch(g, g->started, &own);
 }
 
-/* Bytes of the longer side: `parts` x count x unit. */
-static enum err coll_bytes(const struct comm_group *g, const struct comm_coll *c, int64_t *out)
-{
-    bool wide = c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER;
-    int64_t elements;
-    char buf[96];
-    if (c->count < 0 || !num_mul(c->count, wide ? g->n : 1, &elements) ||
-        !num_mul(elements, c->unit, out))
-        FAIL(ERR_INTERNAL, "comm: %s in a group of %d is negative or beyond 64 bits",
-             comm_coll_text(c, buf), g->n);
-    return ERR_OK;
-}
-
-/* The root's two sides are one or disjoint. */
-static enum err root_disjoint(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
+/* Sides are disjoint, but that the root's may be one, and that the short side may lie inside the
+ * long one as this member's own part. bytes: of the input, of the output. */
+static enum err sides_check(const struct comm_group *g, const struct comm_coll *c, int64_t bytes[2])
 {
     uintptr_t a = (uintptr_t)c->in, b = (uintptr_t)c->out;
-    bool disjoint = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)bytes;
     char buf[96];
-    if (c->root == g->me && !disjoint && a != b)
+    bool scatters = c->kind == COMM_REDUCE_SCATTER, gathers = c->kind == COMM_ALL_GATHER;
+    int64_t part, whole;
+    if (c->count < 0 || !num_mul(c->count, c->unit, &part) ||
+        !num_mul(part, scatters || gathers ? g->n : 1, &whole))
+        FAIL(ERR_INTERNAL, "comm: %s in a group of %d is negative or beyond 64 bits",
+             comm_coll_text(c, buf), g->n);
+    bytes[0] = gathers ? part : whole;
+    bytes[1] = scatters ? part : whole;
+    bool apart = b >= a + (uintptr_t)bytes[0] || a >= b + (uintptr_t)bytes[1] || part == 0;
+    uintptr_t own = (uintptr_t)(part * g->me);
+    if (c->kind == COMM_REDUCE && c->root == g->me && !apart && a != b)
         FAIL(ERR_INTERNAL, "comm: %s: input and output overlap, but are not the same",
              comm_coll_text(c, buf));
-    return ERR_OK;
-}
-
-/* The short side may lie inside the long one, but only as this member's own part. */
-static enum err coll_overlap(const struct comm_group *g, const struct comm_coll *c, int64_t bytes)
-{
-    if (c->kind == COMM_REDUCE)
-        return root_disjoint(g, c, bytes);
-    if (c->kind != COMM_REDUCE_SCATTER && c->kind != COMM_ALL_GATHER)
-        return ERR_OK;
-    int64_t part = bytes / g->n;
-    uintptr_t a = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->in : c->out); /* long */
-    uintptr_t b = (uintptr_t)(c->kind == COMM_REDUCE_SCATTER ? c->out : c->in); /* short */
-    bool disjoint = b >= a + (uintptr_t)bytes || a >= b + (uintptr_t)part;
-    char buf[96];
-    if (part > 0 && !disjoint && b != a + (uintptr_t)(part * g->me))
+    if (!apart && ((scatters && b != a + own) || (gathers && a != b + own)))
         FAIL(ERR_INTERNAL, "comm: %s: input and output overlap elsewhere than in member %d's own "
                            "part", comm_coll_text(c, buf), g->me);
     return ERR_OK;
 }
 
-/* A group of one: the result is the input. */
-static enum err coll_alone(const struct comm_group *g, struct comm_coll *c, int64_t bytes)
-{
-    if (c->kind == COMM_ALL_TO_ALL) {
-        c->in = (const char *)c->in + c->send.at[0] * c->unit;
-        c->out = (char *)c->out + c->recv.at[0] * c->unit;
-        bytes = c->count * c->unit;
-    }
-    if (bytes == 0 || c->out == c->in)
-        return ERR_OK;
-    if (g->device)
-        return dev_copy(g->world->dev, c->out, c->in, bytes);
-    memmove(c->out, c->in, (size_t)bytes);
-    return ERR_OK;
-}
-
+/* bytes: of the longer side. */
 static enum err coll_check(const struct comm_group *g, struct comm_coll *c,
                            const struct comm_req *r, int64_t *bytes)
 {
     char buf[96];
+    int64_t side[2];
     if ((unsigned)c->dt >= DT_COUNT)
         FAIL(ERR_INTERNAL, "comm: element type %d is none of f64, f32, bf16, i32", (int)c->dt);
     if (c->root < 0 || c->root >= g->n)
@@ -247,10 +212,9 @@ static enum err coll_check(const struct comm_group *g, struct comm_coll *c,
     if (r->world)
         FAIL(ERR_INTERNAL, "comm: %s: its request is still unfinished; finish or zero it first",
              comm_coll_text(c, buf));
-    if (c->kind == COMM_ALL_TO_ALL)
-        return parts_check(g, c, bytes);
-    TRY(coll_bytes(g, c, bytes));
-    return coll_overlap(g, c, *bytes);
+    TRY(c->kind == COMM_ALL_TO_ALL ? parts_check(g, c, side) : sides_check(g, c, side));
+    *bytes = num_max(side[0], side[1]);
+    return ERR_OK;
 }
 
 /* now: starts and finishes it in one, where nothing else of the group is unfinished. */
@@ -263,13 +227,22 @@ static enum err coll_start(struct comm_group *g, struct comm_coll *c, struct com
         FAIL(ERR_INTERNAL, "comm: %s in group %d between chunks %d and %d of another",
              comm_coll_text(c, buf), g->id, g->chunk, g->chunk + 1);
     *r = (struct comm_req){0};
-    if (g->n == 1)
-        return coll_alone(g, c, bytes);
+    if (g->n == 1) { /* the result is the input */
+        bool parts = c->kind == COMM_ALL_TO_ALL;
+        char *out = (char *)c->out + (parts ? c->recv.at[0] * c->unit : 0);
+        const char *in = (const char *)c->in + (parts ? c->send.at[0] * c->unit : 0);
+        bytes = c->count * c->unit;
+        if (bytes > 0 && out != in && g->device)
+            return dev_copy(g->world->dev, out, in, bytes);
+        if (bytes > 0 && out != in)
+            memmove(out, in, (size_t)bytes);
+        return ERR_OK;
+    }
     if (g->started - g->finished >= COMM_UNFINISHED_MAX)
         FAIL(ERR_INTERNAL, "comm: %s: group %d has %d unfinished operations, the most there can be",
              comm_coll_text(c, buf), g->id, COMM_UNFINISHED_MAX);
     double begin = log_now();
-    TRY(g->lane ? g->world->device->ops->coll_start(g, c, now) : g->world->ops->coll_start(g, c));
+    TRY(g->ops->coll_start(g, c, now));
     spend(g->world, begin);
     count_coll(g, c, bytes);
     int64_t seq = g->started++;
@@ -277,22 +250,12 @@ static enum err coll_start(struct comm_group *g, struct comm_coll *c, struct com
         g->finished = g->started;
         return ERR_OK;
     }
-    *r = (struct comm_req){.world = g->world, .op = g, .word = {COMM_REQ_COLL, seq}};
+    *r = (struct comm_req){.world = g->world, .op = g, .word = {seq}};
     g->world->unfinished++;
     return ERR_OK;
 }
 
 /* ---- finishing ---- */
-
-/* Complete all operations of the group up to number `seq`. */
-static enum err coll_finish(struct comm_group *g, int64_t seq)
-{
-    while (g->finished <= seq) {
-        TRY(g->lane ? g->world->device->ops->coll_finish(g) : g->world->ops->coll_finish(g));
-        g->finished++;
-    }
-    return ERR_OK;
-}
 
 enum err comm_finish(struct comm_req *r)
 {
@@ -300,9 +263,11 @@ enum err comm_finish(struct comm_req *r)
     if (!w)
         return ERR_OK;
     double begin = log_now();
-    enum err err = r->word[0] == COMM_REQ_MSG      ? w->ops->msg_finish(w, r)
-                   : r->word[0] == COMM_REQ_DEVICE ? w->device->ops->msg_finish(w, r)
-                                                   : coll_finish(r->op, r->word[1]);
+    enum err err = r->ops ? r->ops->msg_finish(w, r) : ERR_OK;
+    for (struct comm_group *g = r->op; !r->ops && err == ERR_OK && g->finished <= r->word[0];) {
+        err = g->ops->coll_finish(g);
+        g->finished += err == ERR_OK;
+    }
     spend(w, begin);
     *r = (struct comm_req){0};
     w->unfinished--;
@@ -312,7 +277,7 @@ enum err comm_finish(struct comm_req *r)
 enum err comm_coll_run(struct comm_group *g, struct comm_coll *c)
 {
     struct comm_req r = {0};
-    TRY(coll_start(g, c, &r, g->lane && g->started == g->finished));
+    TRY(coll_start(g, c, &r, g->device && g->n > 1 && g->started == g->finished));
     return comm_finish(&r);
 }
 
@@ -420,7 +385,7 @@ static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole
     if (chunk != g->chunk + 1 || (g->chunk > 0 && c->kind != g->chunk_of))
         FAIL(ERR_INTERNAL, "comm: %s in group %d behind chunk %d of %s", comm_coll_text(c, buf),
              g->id, g->chunk, g->chunk > 0 ? comm_coll_name(g->chunk_of) : "none");
-    bool alone = g->lane && g->world->device->ops->coll_chunks(g, c);
+    bool alone = g->ops && g->ops->coll_chunks && g->ops->coll_chunks(g, c);
     if (!alone)
         c->chunk = 0;
     g->chunk = 0; /* for what may be started now */

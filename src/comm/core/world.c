@@ -39,7 +39,7 @@ void comm_abort(struct comm_world *w, enum err code)
 {
     w->ops->abort(w, code);
     if (w->device)
-        w->device->ops->abort(w);
+        w->device->ops->abort(w, code);
 }
 
 enum err comm_detach(struct comm_world *w)
@@ -113,14 +113,6 @@ static enum err group_check(const struct comm_world *w, const struct comm_group_
     return ERR_OK;
 }
 
-/* The same members in host memory: for what they agree on while opening, and for barriers. */
-static enum err open_lane(struct comm_group *g, const struct comm_group_args *a)
-{
-    struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
-    TRY(comm_group_open(g->world, &host, &g->host));
-    return g->world->device->ops->group_open(g);
-}
-
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out)
 {
@@ -141,16 +133,18 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
         if (a->ranks[i] == w->rank)
             g->me = i;
     }
-    if (a->n > 1 && g->device)
-        TRY_OR(out_host, open_lane(g, a));
-    else if (a->n > 1)
-        TRY_OR(out_group, w->ops->group_open(g, comm_scratch_bytes(comm_kind(w), a->n,
+    if (a->n > 1) {
+        struct comm_group_args host = {.id = a->id, .ranks = a->ranks, .n = a->n};
+        g->ops = g->device ? w->device->ops : w->ops;
+        if (g->device)
+            TRY_OR(out_group, comm_group_open(w, &host, &g->host));
+        TRY_OR(out_group, g->ops->group_open(g, comm_scratch_bytes(comm_kind(w), a->n,
                                                                    a->max_bytes)));
+    }
     *out = g;
     return ERR_OK;
-out_host:
-    comm_group_close(g->host);
 out_group:
+    comm_group_close(g->host);
     mem_free(g->ranks);
     mem_free(g);
     return err;
@@ -164,8 +158,8 @@ void comm_group_close(struct comm_group *g)
      * peers must stop using them first. */
     if (g->finished < g->started)
         comm_abort(g->world, ERR_INTERNAL);
-    if (g->impl)
-        g->world->ops->group_close(g);
+    if (g->impl && g->ops->group_close)
+        g->ops->group_close(g);
     comm_group_close(g->host);
     mem_free(g->ranks);
     mem_free(g);

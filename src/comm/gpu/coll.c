@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums, gathers over GPUs of one process by their copy engines, which take no SMs. A member copies
- * from the others' windows: its shard of a piece to its staging, adds it in the order of the
- * members (one kernel), and then the others' summed shards; or parts of a gather. Between that
- * members wait for each other by signals (docs/design/comm.md proves them):
+ * Sums, gathers and messages over GPUs of one process by their copy engines, which take no SMs. A
+ * member copies from the others' windows: its shard of a piece to its staging, adds it in the order
+ * of the members (one kernel), and then the others' summed shards; or parts of a gather; or, at the
+ * end of a channel, a message, as a broadcast of two. Between that members wait for each other by
+ * signals (docs/design/comm.md proves them):
  *
  *     READY   what you read of mine is complete      at the start, to each who will read
  *     SUMMED  my shard of the piece is summed        all_reduce: once a piece, by two in turn
@@ -12,10 +13,9 @@
  * Where ranks share a GPU the hosts wait, and all memory can be read: each member then says with
  * READY where it has its operand, which lies at no agreed offset, and everything is done so.
  */
-#include "comm/gpu/coll.h"
+#include "comm/gpu/gpu.h"
 
 #include "comm/gpu/sum.h"
-#include "comm/gpu/window.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -47,11 +47,12 @@ struct operands {
     struct lent mine[COMM_COPIES_MEMBERS];
     const char *of[COMM_COPIES_MEMBERS];
     int64_t want[COMM_COPIES_MEMBERS]; /* elements that each should have */
+    const struct comm_msg *msg; /* borrowed: the operation; NULL: it is a collective */
 };
 
 struct comm_copies {
     int n, me, id;
-    const int *ranks; /* [n], the group's */
+    int ranks[COMM_COPIES_MEMBERS];
     bool shared;      /* they share a GPU */
     struct lent *lent; /* owned; [n], by who says it; NULL where not shared */
     struct operands *now; /* owned */
@@ -68,7 +69,7 @@ struct comm_copies {
 /* ---- who can ---- */
 
 /* All members, each filled in by itself. */
-static enum err exchange(struct comm_group *g, struct member *members)
+static enum err exchange(const struct comm_group *g, struct member *members)
 {
     int64_t words = (int64_t)(sizeof *members / sizeof(double));
     _Static_assert(sizeof(struct member) % sizeof(double) == 0, "members travel as doubles");
@@ -86,35 +87,28 @@ static bool reaches(const struct comm_group *g, const struct member *members)
     return true;
 }
 
-static bool is_window(const struct comm_gpu *q, const void *p)
+enum err comm_copies_agree(const struct comm_group *g, bool *yes)
 {
-    bool found = false;
-    for (int i = 0; i < q->windows; i++)
-        found = found || q->window[i] == p;
-    return found;
-}
-
-enum err comm_copies_agree(struct comm_group *g, bool *yes)
-{
+    const struct comm_gpu *q = comm_gpu_of(g->world);
     struct member members[COMM_COPIES_MEMBERS] = {{0}};
-    *yes = comm_gpu_of(g->world)->shared && g->n <= COMM_COPIES_MEMBERS;
-    if (comm_gpu_of(g->world)->shared)
+    *yes = q->shared && g->n <= COMM_COPIES_MEMBERS;
+    if (q->shared)
         return ERR_OK;
     /* Only what all members state alike: one without a window takes part, too. */
     if (!g->world->copies || !comm_would_copy(comm_kind(g->world), g->n) || g->window_bytes == 0)
         return ERR_OK;
     struct member *mine = &members[g->me];
-    mine->gpu = comm_gpu_of(g->world)->gpu;
+    mine->gpu = q->gpu;
     mine->bytes = g->window_bytes;
-    mine->able = is_window(comm_gpu_of(g->world), g->window) &&
-                 comm_signals_serve(comm_gpu_of(g->world));
+    for (int i = 0; i < q->windows && q->signals.wait; i++)
+        mine->able = mine->able || q->window[i] == g->window;
     TRY(exchange(g, members));
     mine->able = mine->able && reaches(g, members);
     TRY(exchange(g, members));
     *yes = true;
     for (int i = 0; i < g->n; i++)
         *yes = *yes && members[i].able;
-    if (!*yes && g->me == 0 && comm_gpu_of(g->world)->windows > 0)
+    if (!*yes && g->host && g->me == 0 && q->windows > 0)
         log_line(LOG_WARN, "comm: %s by NCCL and not by copies: these GPUs cannot read each "
                            "other's memory, or wait for signal words",
                  g->also_nccl ? "tensor ranks communicate" : "gradients are summed");
@@ -138,45 +132,54 @@ static enum err load_kernels(const struct comm_copies *x, cudaStream_t s)
     return ERR_OK;
 }
 
-static enum err open_parts(struct comm_copies *x, bool tiny, cudaStream_t s)
+int64_t comm_copies_bytes(const struct comm_copies *x)
 {
-    x->piece = tiny ? TINY_PIECE : PIECE_BYTES;
-    x->shard = num_ceil_div(num_ceil_div(x->piece, x->n), UNIT) * UNIT;
+    return (x->n - 1) * x->shard;
+}
+
+/* What a first copy of a message needs is made here, where nobody waits. */
+static enum err copy_first(const struct comm_gpu *q, const char *window)
+{
+    TRY(comm_get(q->spare, window, UNIT, q->stream));
+    TRY_CUDA(cudaStreamSynchronize(q->stream));
+    return ERR_OK;
+}
+
+static enum err open_parts(struct comm_copies *x, const struct comm_group *g, cudaStream_t s)
+{
     TRY(mem_new(1, sizeof *x->now, "an operation by copies", &x->now));
     if (x->shared)
         TRY(mem_new(x->n, sizeof *x->lent, "what members lend", &x->lent));
     TRY(comm_signals_new(FLAG_KINDS * x->n, &x->flags));
+    if (!g->host) /* messages are not staged */
+        return ERR_OK;
+    x->piece = g->tiny ? TINY_PIECE : PIECE_BYTES;
+    x->shard = num_ceil_div(num_ceil_div(x->piece, x->n), UNIT) * UNIT;
     int64_t staging = comm_copies_bytes(x);
     TRY(comm_window_room(cudaMalloc((void **)&x->staging, (size_t)staging), staging,
                          "sums by copies", (int)x->member[x->me].gpu));
     return load_kernels(x, s);
 }
 
-int64_t comm_copies_bytes(const struct comm_copies *x)
-{
-    return (x->n - 1) * x->shard;
-}
-
 /* Once addresses were given away peers may write there, whatever happens here. */
-enum err comm_copies_open(struct comm_group *g, cudaStream_t s, struct comm_copies **out)
+enum err comm_copies_open(const struct comm_group *g, cudaStream_t s, struct comm_copies **out)
 {
+    const struct comm_gpu *q = comm_gpu_of(g->world);
     struct comm_copies *x;
     TRY(mem_new(1, sizeof *x, "copies between GPUs", &x));
-    x->n = g->n;
-    x->me = g->me;
-    x->id = g->id;
-    x->ranks = g->ranks;
-    x->shared = comm_gpu_of(g->world)->shared;
-    x->also_nccl = g->also_nccl;
-    x->signals = &comm_gpu_of(g->world)->signals;
-    x->member[g->me] = (struct member){.gpu = comm_gpu_of(g->world)->gpu, .bytes = g->window_bytes,
-                                       .window = g->window};
-    enum err err = open_parts(x, g->tiny, s);
+    *x = (struct comm_copies){.n = g->n, .me = g->me, .id = g->id, .shared = q->shared,
+                              .also_nccl = g->also_nccl, .signals = &q->signals};
+    memcpy(x->ranks, g->ranks, (size_t)g->n * sizeof *x->ranks);
+    struct member *mine = &x->member[g->me];
+    *mine = (struct member){.gpu = q->gpu, .bytes = g->window_bytes, .window = g->window};
+    enum err err = open_parts(x, g, s);
     bool peers = err == ERR_OK;
-    x->member[g->me].flags = x->flags;
-    x->member[g->me].lent = x->lent;
+    mine->flags = x->flags;
+    mine->lent = x->lent;
     if (err == ERR_OK)
         err = exchange(g, x->member);
+    if (err == ERR_OK && !g->host && g->me == 1 && x->member[0].window)
+        err = copy_first(q, x->member[0].window);
     if (err == ERR_OK)
         *out = x;
     else
@@ -200,7 +203,8 @@ void comm_copies_close(struct comm_copies *x, bool peers)
 
 void comm_copies_release(const struct comm_copies *x)
 {
-    comm_signals_release(x->flags, FLAG_KINDS * x->n);
+    for (int i = 0; i < FLAG_KINDS * x->n; i++)
+        __atomic_store_n(&x->flags[i], 1, __ATOMIC_RELEASE);
 }
 
 /* ---- operations ---- */
@@ -226,7 +230,10 @@ static enum err look_up(const struct comm_copies *x, int who)
 {
     const struct lent *theirs = &x->lent[who], *mine = &x->now->mine[who];
     const struct comm_coll *a = &mine->as, *b = &theirs->as;
-    char ours[96], other[96];
+    char ours[96], other[96], msg[COMM_PENDING_TEXT];
+    if (x->now->msg && theirs->count != x->now->want[who])
+        FAIL(ERR_MISMATCH, "comm: %s, but %lld bytes were sent", comm_msg_text(x->now->msg, msg),
+             (long long)theirs->count);
     if (a->kind != b->kind || a->dt != b->dt || theirs->count != x->now->want[who])
         FAIL(ERR_MISMATCH, "comm: group %d: rank %d starts %s of %lld %s elements and reads %lld "
                            "of rank %d, which starts %s and has %lld %s", x->id, x->ranks[x->me],
@@ -302,15 +309,6 @@ static enum err add_up(const struct comm_copies *x, const struct summands *p, vo
     return sum_staged(x, p, out, s);
 }
 
-/* This member's shard of a piece. */
-static enum err sum_shard(const struct comm_copies *x, const struct piece *p,
-                          const struct comm_coll *c, cudaStream_t s)
-{
-    struct summands own = {.c = c};
-    own.at = shard_of(x, p, x->me, &own.bytes);
-    return add_up(x, &own, (char *)c->out + own.at, s);
-}
-
 static enum err fetch_shards(const struct comm_copies *x, const struct piece *p, char *out,
                              enum flag summed, cudaStream_t s)
 {
@@ -343,7 +341,9 @@ static enum err all_reduce(const struct comm_copies *x, const struct comm_coll *
     TRY(wait_all(x, FLAG_READY, s));
     for (int64_t done = 0; done < bytes; done += x->piece) {
         struct piece p = {done, num_min(x->piece, bytes - done)};
-        TRY(sum_shard(x, &p, c, s));
+        struct summands own = {.c = c};
+        own.at = shard_of(x, &p, x->me, &own.bytes);
+        TRY(add_up(x, &own, (char *)c->out + own.at, s));
         TRY(signal_all(x, summed, s));
         TRY(fetch_shards(x, &p, c->out, summed, s));
         summed = summed == FLAG_SUMMED ? FLAG_SUMMED_ODD : FLAG_SUMMED;
@@ -492,7 +492,7 @@ bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
 /* All members know of all, so they find alike whether copies can do it. */
 enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 {
-    struct comm_copies *x = ((struct comm_gpu_lane *)g->lane)->copies;
+    struct comm_copies *x = ((struct comm_gpu_lane *)g->impl)->copies;
     /* Does it fit, counts, offsets; more words than comm_copies_rendezvous sends. */
     enum { FITS, PARTS = 2, MOST = PARTS + 2 * COMM_COPIES_MEMBERS };
     double mine[MOST] = {[FITS] = 1}, all[COMM_COPIES_MEMBERS * MOST];
@@ -521,7 +521,7 @@ enum err comm_copies_parts(struct comm_group *g, const struct comm_coll *c)
 
 enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
 {
-    const struct comm_gpu_lane *l = g->lane;
+    const struct comm_gpu_lane *l = g->impl;
     enum { OFFSET, KIND, ROOT, CHUNK, ELEMENTS, FIELDS };
     bool whole = c->kind == COMM_ALL_GATHER && in_place(l->copies, c);
     double mine[FIELDS] = {(double)offset_of(l->copies, whole ? c->out : c->in), c->kind, c->root,
@@ -540,34 +540,29 @@ enum err comm_copies_rendezvous(struct comm_group *g, const struct comm_coll *c)
     return ERR_OK;
 }
 
-/* The offset of member i's operand in its window. */
-static int64_t place_of(const struct comm_copies *x, const struct comm_coll *c, int i)
+enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                        cudaStream_t s)
 {
-    if (c->kind == COMM_ALL_TO_ALL)
-        return x->part[i];
-    if (c->kind == COMM_ALL_GATHER && in_place(x, c))
-        return offset_of(x, c->out) + i * c->count * c->unit;
-    return offset_of(x, c->in);
-}
-
-/* What is known as the operation begins; of a shared GPU the rest comes with READY. */
-static void place(const struct comm_copies *x, const struct comm_coll *c)
-{
-    bool parts = c->kind == COMM_ALL_TO_ALL;
+    const struct comm_copies *x = l->copies;
+    const struct comm_msg *m = op->is_msg ? &op->msg : NULL;
+    const struct comm_coll message = {.kind = COMM_BROADCAST, .unit = 1, .count = op->msg.bytes,
+                                      .out = op->msg.dst, .in = op->msg.src},
+                           *c = m ? &message : &op->coll;
+    bool parts = c->kind == COMM_ALL_TO_ALL, gathers = c->kind == COMM_ALL_GATHER && in_place(x, c);
+    x->now->msg = m;
+    /* What is known as the operation begins; of a shared GPU the rest comes with READY. */
     for (int i = 0; i < x->n; i++) {
         const char *at = (const char *)c->in + (parts ? c->send.at[i] * c->unit : 0);
+        int64_t offset = parts     ? x->part[i]
+                         : gathers ? offset_of(x, c->out) + i * c->count * c->unit
+                                   : offset_of(x, c->in);
         x->now->mine[i] = (struct lent){at, parts ? c->send.count[i] : c->count, *c};
         x->now->want[i] = parts ? c->recv.count[i] : c->count;
         x->now->of[i] = i == x->me  ? at
                         : x->shared ? NULL
-                                    : x->member[i].window + place_of(x, c, i);
+                        : m         ? op->from
+                                    : x->member[i].window + offset;
     }
-}
-
-enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s)
-{
-    const struct comm_copies *x = l->copies;
-    place(x, c);
     switch (c->kind) {
     case COMM_ALL_REDUCE: return all_reduce(x, c, s);
     case COMM_REDUCE_SCATTER:

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum { OPENING_TAG = 32766 }; /* of the messages of an opening */
@@ -100,10 +101,11 @@ enum err comm_gpu_check_device(void *arg)
 enum err comm_gpu_pass(struct comm_world *w, int to, int from, void *p, int64_t bytes)
 {
     struct comm_req r = {0};
-    struct comm_msg m = {.from = from, .to = to, .tag = OPENING_TAG, .bytes = bytes};
+    struct comm_msg m = {.from = from, .to = to, .tag = OPENING_TAG, .lane = COMM_HOST_LANE,
+                         .bytes = bytes};
     m.src = to == w->rank ? NULL : p;
     m.dst = to == w->rank ? p : NULL;
-    TRY(comm_msg_start(w, &m, COMM_HOST_LANE, &r));
+    TRY(comm_msg_start(w, &m, &r));
     return comm_finish(&r);
 }
 
@@ -112,8 +114,15 @@ enum err comm_gpu_barrier(struct comm_group *g)
     return comm_coll_run(g, &(struct comm_coll){.kind = COMM_BARRIER});
 }
 
-enum err comm_gpu_host_all_gather(struct comm_group *g, void *all, const void *mine, int64_t words)
+enum err comm_gpu_host_all_gather(const struct comm_group *g, void *all, const void *mine,
+                                  int64_t words)
 {
-    return comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = DT_F64,
-                                                      .count = words, .out = all, .in = mine});
+    int64_t bytes = words * 8;
+    if (g->host)
+        return comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_ALL_GATHER, .dt = DT_F64,
+                                                          .count = words, .out = all, .in = mine});
+    memcpy((char *)all + g->me * bytes, mine, (size_t)bytes);
+    for (int i = 0; i < 2; i++)
+        TRY(comm_gpu_pass(g->world, g->ranks[1 - i], g->ranks[i], (char *)all + i * bytes, bytes));
+    return ERR_OK;
 }

@@ -5,10 +5,7 @@
  * executor opens, in one order on all ranks, so each that waits for a peer waits for one that has
  * fewer left to make. What NCCL's kernels may take of the GPU is bounded: docs/design/comm.md.
  */
-#include "comm/gpu/coll.h"
-#include "comm/gpu/nccl.h"
-#include "comm/gpu/p2p.h"
-#include "comm/gpu/window.h"
+#include "comm/gpu/gpu.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -23,23 +20,13 @@ enum {
 
 /* ---- lanes ---- */
 
-static enum err lane_parts(struct comm_gpu_lane *l, bool stream)
-{
-    int least, greatest;
-    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    if (stream)
-        TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
-    for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
-        TRY_CUDA(cudaEventCreateWithFlags(&l->done[i], cudaEventDisableTiming));
-    return ERR_OK;
-}
-
 /* peers: they may still look at what is theirs to see. */
-static void lane_free(struct comm_gpu_lane *l, bool peers)
+static void lane_free(const struct comm_gpu *q, struct comm_gpu_lane *l, bool peers)
 {
     comm_queue_close(l->queue);
     comm_copies_close(l->copies, peers);
-    comm_p2p_close(l->p2p, peers);
+    if (!peers && l->channel.to == q->device.world->rank)
+        comm_mailbox_free(l->mailbox);
     for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
         if (l->done[i])
             (void)cudaEventDestroy(l->done[i]);
@@ -48,50 +35,18 @@ static void lane_free(struct comm_gpu_lane *l, bool peers)
     mem_free(l);
 }
 
-/* A lane known as *as, with a stream of its own or on the device's. What *as owns is the lane's,
- * also behind an error. */
-static enum err lane_new(struct comm_gpu *q, const struct comm_gpu_lane *as, bool stream,
-                         struct comm_gpu_lane **out)
+static enum err lane_parts(struct comm_gpu *q, struct comm_gpu_lane *l, bool stream)
 {
-    struct comm_gpu_lane *l;
-    enum err err = mem_new(1, sizeof *l, "a lane", &l);
-    if (err != ERR_OK) {
-        comm_p2p_close(as->p2p, true);
-        return err;
-    }
-    *l = *as;
-    err = lane_parts(l, stream);
-    if (err == ERR_OK && q->shared && stream) /* launches of graphs have no operations */
-        err = comm_queue_open(q, l, comm_gpu_perform);
-    if (err == ERR_OK)
-        *out = l;
-    else
-        lane_free(l, true);
-    return err;
+    int least, greatest;
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    if (stream)
+        TRY_CUDA(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
+    for (int i = 0; i < COMM_UNFINISHED_MAX; i++)
+        TRY_CUDA(cudaEventCreateWithFlags(&l->done[i], cudaEventDisableTiming));
+    return q->shared && stream ? comm_queue_open(q, l) : ERR_OK; /* graphs have no operations */
 }
 
-/* Under the lock: under the watchdog's eyes from here on. */
-static void lane_link(struct comm_gpu *q, struct comm_gpu_lane *l)
-{
-    l->since = log_now();
-    l->next = q->lanes;
-    q->lanes = l;
-}
-
-/* Linked before it connects, for a peer may fail meanwhile. */
-static enum err lane_connect(struct comm_gpu *q, struct comm_gpu_lane *l, int me)
-{
-    pthread_mutex_lock(&q->lock);
-    bool late = atomic_load(&q->aborted);
-    lane_link(q, l);
-    pthread_mutex_unlock(&q->lock);
-    if (!late)
-        return comm_nccl_connect(q, l, me);
-    comm_nccl_abort(l);
-    return ERR_OK;
-}
-
-/* What a communicator has taken of the GPU; for PLAIT_LOG=debug a line, too. */
+/* What a lane has taken of the GPU; for PLAIT_LOG=debug a line, too. NULL: what came before all. */
 static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l, size_t before)
 {
     size_t left = 0, all = 0;
@@ -112,123 +67,140 @@ static void note_memory(const struct comm_gpu *q, const struct comm_gpu_lane *l,
              ((double)before - (double)left) / (1 << 20), q->gpu, (double)left / (1 << 20));
 }
 
-static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
-                          const struct comm_nccl_args *a)
-{
-    struct comm_gpu_lane *l;
-    size_t before = 0, all = 0;
-    TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(lane_new(q, as, true, &l));
-    enum err err = comm_nccl_init(l, a);
-    if (err == ERR_OK)
-        err = lane_connect(q, l, a->me);
-    else
-        lane_free(l, true);
-    TRY(comm_gpu_check(q->device.world, "opening a communicator")); /* a peer's failure first */
-    TRY(err);
-    note_memory(q, l, before);
-    return ERR_OK;
-}
+/* By what a new lane moves: a communicator of NCCL; NULL: none; and, or, copies between the members
+ * of a group; NULL: none. Without both it has no stream of its own. */
+struct lane_ways {
+    const struct comm_nccl_args *nccl;
+    const struct comm_group *copies;
+};
 
-/* One without a communicator; it is freed where all is over. `what` is about to open. */
-static enum err lane_join(struct comm_gpu *q, struct comm_gpu_lane *l, const char *what)
+/* The lane is under the watchdog's eyes before it connects, for a peer may fail meanwhile; at a
+ * failure the watchdog looks at its copies: they are whole when it gets them, and none come behind
+ * that. Behind an error it is freed where all is over. */
+static enum err lane_connect(struct comm_gpu *q, struct comm_gpu_lane *l,
+                             const struct lane_ways *by)
 {
-    if (!comm_gpu_lock(q)) {
-        lane_free(l, true);
-        return comm_gpu_check(q->device.world, what);
-    }
-    lane_link(q, l);
-    pthread_mutex_unlock(&q->lock);
-    return ERR_OK;
-}
-
-/* Sums by copies, all that such a group does, need no communicator. */
-static enum err copies_open(struct comm_group *g)
-{
-    struct comm_gpu *q = comm_gpu_of(g->world);
-    struct comm_gpu_lane *l;
-    size_t before = 0, all = 0;
-    TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(lane_new(q, &(struct comm_gpu_lane){.group = true, .id = g->id, .n = g->n}, true, &l));
-    enum err err = comm_copies_open(g, l->stream, &l->copies);
-    if (err != ERR_OK) {
-        lane_free(l, true);
-        TRY(comm_gpu_check(g->world, "opening a lane of copies")); /* a peer's failure first */
-        return err;
-    }
-    TRY(lane_join(q, l, "opening a lane of copies"));
-    g->lane = l;
-    g->copies = true;
-    note_memory(q, l, before);
-    return ERR_OK;
-}
-
-/* What the group reads in its window goes by copies, the rest by its communicator: one lane, so
- * that operations keep their order. The lane is known to the watchdog, which at a failure looks at
- * its copies: they are whole when it gets them, and none come behind that. */
-static enum err open_also_copies(struct comm_group *g)
-{
-    struct comm_gpu *q = comm_gpu_of(g->world);
-    struct comm_gpu_lane *l = g->lane;
     struct comm_copies *copies;
-    size_t before = 0, all = 0;
-    TRY_CUDA(cudaMemGetInfo(&before, &all));
-    TRY(comm_copies_open(g, l->stream, &copies));
+    if (by->nccl)
+        TRY(comm_nccl_connect(q, l, by->nccl->me));
+    if (!by->copies)
+        return ERR_OK;
+    TRY(comm_copies_open(by->copies, l->stream, &copies));
     if (!comm_gpu_lock(q)) {
         comm_copies_close(copies, true);
-        return comm_gpu_check(g->world, "opening the copies of a group");
+        return ERR_OK; /* the caller finds why */
     }
     l->copies = copies;
     pthread_mutex_unlock(&q->lock);
-    g->copies = true;
-    note_memory(q, l, before);
     return ERR_OK;
 }
 
-static enum err group_open(struct comm_group *g)
+/* A lane known as *as. `what` is about to open. */
+static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
+                          const struct lane_ways *by, struct comm_gpu_lane **out)
+{
+    const char *what = by->nccl     ? "opening a communicator"
+                       : by->copies ? "opening a lane of copies"
+                                    : "launching a CUDA graph";
+    struct comm_gpu_lane *l;
+    size_t before = 0, all = 0;
+    bool noted = by->nccl || as->group;
+    if (noted)
+        TRY_CUDA(cudaMemGetInfo(&before, &all));
+    TRY(mem_new(1, sizeof *l, "a lane", &l));
+    *l = *as;
+    enum err err = lane_parts(q, l, by->nccl || by->copies);
+    if (err == ERR_OK && by->nccl)
+        err = comm_nccl_init(l, by->nccl);
+    bool linked = err == ERR_OK && comm_gpu_lock(q);
+    if (linked) {
+        l->since = log_now();
+        l->next = q->lanes;
+        q->lanes = l;
+        pthread_mutex_unlock(&q->lock);
+        err = lane_connect(q, l, by);
+    } else {
+        if (err == ERR_OK && l->comm) { /* too late: behind whoever aborts the others */
+            comm_gpu_abort_all(q);
+            comm_nccl_abort(l);
+        }
+        lane_free(q, l, true);
+    }
+    TRY(comm_gpu_check(q->device.world, what)); /* a peer's failure first */
+    TRY(err);
+    *out = l;
+    if (noted)
+        note_memory(q, l, before);
+    return ERR_OK;
+}
+
+static enum err group_open(struct comm_group *g, int64_t scratch)
 {
     struct comm_gpu *q = comm_gpu_of(g->world);
     struct comm_nccl_args a = {.n = g->n, .me = g->me};
+    struct comm_gpu_lane *l;
     bool copies;
+    (void)scratch; /* of the host */
     TRY(comm_copies_agree(g, &copies));
     if (q->shared && !copies)
         FAIL(ERR_CONFIG, "comm: group %d has %d ranks that share a GPU; at most %d can", g->id,
              g->n, COMM_COPIES_MEMBERS);
-    if (copies && (!g->also_nccl || q->shared))
-        return copies_open(g);
-    if (g->me == 0)
-        TRY(comm_nccl_name(&a.id));
-    TRY(comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_BROADCAST, .out = &a.id,
-                                                   .in = &a.id, .count = (int64_t)sizeof a.id}));
-    TRY(comm_gpu_barrier(g->host)); /* all are there: initialising waits without a limit */
+    /* Sums by copies, all that a group without also_nccl does, need no communicator. With it, one
+     * lane has both, so that operations keep their order. */
+    bool nccl = !copies || (g->also_nccl && !q->shared);
     a.ctas = g->tiny || copies ? TINY_CTAS : g->overlapped ? OVERLAPPED_CTAS : 0;
-    TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id, .n = g->n}, &a));
-    g->lane = q->lanes;
-    return copies ? open_also_copies(g) : ERR_OK;
+    if (nccl && g->me == 0)
+        TRY(comm_nccl_name(&a.id));
+    if (nccl) {
+        TRY(comm_coll_run(g->host, &(struct comm_coll){.kind = COMM_BROADCAST, .out = &a.id,
+                                                       .in = &a.id,
+                                                       .count = (int64_t)sizeof a.id}));
+        TRY(comm_gpu_barrier(g->host)); /* all are there: initialising waits without a limit */
+    }
+    struct lane_ways by = {nccl ? &a : NULL, copies ? g : NULL};
+    TRY(lane_open(q, &(struct comm_gpu_lane){.group = true, .id = g->id, .n = g->n}, &by, &l));
+    g->impl = l;
+    g->copies = copies;
+    return ERR_OK;
 }
 
 static enum err channel_open(struct comm_world *w, const struct comm_channel *c)
 {
-    struct comm_gpu_lane as = {.channel = *c}, *l;
-    TRY(comm_p2p_open(w, c, &as.p2p));
-    if (as.p2p) { /* by copies, which need no communicator */
-        TRY(lane_new(comm_gpu_of(w), &as, true, &l));
-        return lane_join(comm_gpu_of(w), l, "opening a channel");
-    }
-    bool sends = c->from == w->rank;
+    struct comm_gpu *q = comm_gpu_of(w);
+    bool sends = c->from == w->rank, copies;
     struct comm_nccl_args a = {.n = 2, .me = !sends, .ctas = CHANNEL_CTAS};
+    struct comm_group ends = {.world = w, .n = 2, .me = !sends, .ranks = (int[]){c->from, c->to},
+                              .window = q->windows > 0 ? q->window[0] : NULL, .window_bytes = 1};
+    struct comm_gpu_lane *l;
+    struct comm_mailbox *box[2];
     char here = 1;
-    if (sends)
+    TRY(comm_copies_agree(&ends, &copies));
+    if (!copies && sends && c->lane == 0 && q->windows > 0)
+        log_line(LOG_WARN, "comm: messages from rank %d to rank %d go by NCCL and not by copies: "
+                           "their GPUs cannot read each other's memory, or wait for signal "
+                           "words", c->from, c->to);
+    if (!copies && sends)
         TRY(comm_nccl_name(&a.id));
-    TRY(comm_gpu_pass(w, c->to, c->from, &a.id, (int64_t)sizeof a.id));
-    TRY(comm_gpu_pass(w, c->from, c->to, &here, 1));
-    return lane_open(comm_gpu_of(w), &as, &a);
+    if (!copies) {
+        TRY(comm_gpu_pass(w, c->to, c->from, &a.id, (int64_t)sizeof a.id));
+        TRY(comm_gpu_pass(w, c->from, c->to, &here, 1));
+    }
+    struct lane_ways by = {copies ? NULL : &a, copies ? &ends : NULL};
+    TRY(lane_open(q, &(struct comm_gpu_lane){.channel = *c}, &by, &l));
+    if (!copies || q->shared)
+        return ERR_OK;
+    if (!sends)
+        TRY(comm_mailbox_new(&l->mailbox));
+    TRY(comm_gpu_host_all_gather(&ends, box, &l->mailbox, 1));
+    l->mailbox = box[1];
+    return ERR_OK;
 }
 
 /* ---- life ---- */
 
-static void abort_device(struct comm_world *w)
+static void abort_device(struct comm_world *w, enum err code)
 {
+    (void)code;
     void (*destroy)(void *arg) = w->graph_destroy;
     comm_gpu_nap_ms(PEERS_MS); /* the base world and the watchdog know, and kernels end */
     w->graph_destroy = NULL;
@@ -260,7 +232,7 @@ static enum err release(struct comm_gpu *q)
         struct comm_gpu_lane *l = q->lanes;
         q->lanes = l->next;
         comm_nccl_end(l);
-        lane_free(l, atomic_load(&q->aborted));
+        lane_free(q, l, atomic_load(&q->aborted));
     }
     if (!atomic_load(&q->aborted)) /* else peers may be at it still: it ends with the process */
         comm_windows_free(q);
@@ -286,21 +258,12 @@ static enum err close_device(struct comm_world *w)
     return err == ERR_OK ? end : err;
 }
 
-/* The lane of launched graphs, with the first of them. */
-static enum err open_graph_lane(struct comm_gpu *q)
-{
-    struct comm_gpu_lane *l;
-    TRY(lane_new(q, &(struct comm_gpu_lane){.copies = NULL}, false, &l));
-    TRY(lane_join(q, l, "launching a CUDA graph"));
-    q->graphs = l;
-    return ERR_OK;
-}
-
 static enum err graph_launched(struct comm_world *w, int64_t step, double seconds)
 {
     struct comm_gpu *q = comm_gpu_of(w);
+    struct lane_ways none = {NULL, NULL};
     if (!q->graphs)
-        TRY(open_graph_lane(q));
+        TRY(lane_open(q, &(struct comm_gpu_lane){.copies = NULL}, &none, &q->graphs));
     if (!comm_gpu_lock(q))
         return comm_gpu_check(w, "launching a CUDA graph");
     q->graphs->takes = seconds;
@@ -310,9 +273,9 @@ static enum err graph_launched(struct comm_world *w, int64_t step, double second
     return err;
 }
 
-static const struct comm_device_ops gpu_ops = {
-    .group_open = group_open, .channel_open = channel_open, .coll_start = comm_gpu_coll_start,
-    .coll_finish = comm_gpu_coll_finish,
+static const struct comm_ops gpu_ops = {
+    .group_open = group_open, .channel_open = channel_open,
+    .coll_start = comm_gpu_coll_start, .coll_finish = comm_gpu_coll_finish,
     .coll_chunks = comm_gpu_coll_chunks,
     .msg_start = comm_gpu_msg_start, .msg_finish = comm_gpu_msg_finish,
     .window_take = comm_window_open, .graph_launched = graph_launched, .abort = abort_device,
@@ -343,7 +306,7 @@ static enum err agree_shared(struct comm_gpu *q, struct comm_world *w)
                          "or each its own", w->rank, q->gpu, same, w->size);
     if (q->shared)
         comm_signals_find(q);
-    if (q->shared && !comm_signals_serve(q))
+    if (q->shared && !q->signals.wait)
         FAIL(ERR_CONFIG, "comm: %d ranks share GPU %d, whose driver writes no signal words for "
                          "streams; give each rank its own GPU", w->size, q->gpu);
     return ERR_OK;

@@ -6,7 +6,7 @@
  * lane runs one tiny operation as it opens. Whom it connects depends on the algorithm:
  * comm_environment fixes the ring, so results are the same from run to run, too.
  */
-#include "comm/gpu/nccl.h"
+#include "comm/gpu/gpu.h"
 
 #include "base/log.h"
 #include <nccl.h>
@@ -83,29 +83,18 @@ static ncclDataType_t type_of(enum dtype dt)
     return type[dt];
 }
 
-/* One of NCCL's groups: all that goes and comes is under way at once. */
-static enum err all_to_all(const struct comm_gpu_lane *l, const struct comm_coll *c, int n,
-                           cudaStream_t s)
+enum err comm_nccl_do(const struct comm_gpu_lane *l, const struct comm_gpu_op *op, cudaStream_t s)
 {
-    ncclDataType_t type = type_of(c->dt);
-    ncclResult_t e = ncclGroupStart();
-    for (int i = 0; i < n && e == ncclSuccess; i++) {
-        const char *in = (const char *)c->in + c->send.at[i] * c->unit;
-        char *out = (char *)c->out + c->recv.at[i] * c->unit;
-        e = ncclSend(in, (size_t)c->send.count[i], type, i, l->comm, s);
-        if (e == ncclSuccess)
-            e = ncclRecv(out, (size_t)c->recv.count[i], type, i, l->comm, s);
-    }
-    ncclResult_t end = ncclGroupEnd();
-    TRY_NCCL(e);
-    TRY_NCCL(end);
-    return ERR_OK;
-}
-
-enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c, cudaStream_t s)
-{
+    const struct comm_coll *c = &op->coll;
     size_t count = (size_t)c->count;
     ncclDataType_t type = type_of(c->dt);
+    ncclResult_t e = ncclSuccess, end;
+    if (op->is_msg && op->msg.src) /* the two ends of a channel are members 0, which sends, and 1 */
+        TRY_NCCL(ncclSend(op->msg.src, (size_t)op->msg.bytes, ncclInt8, 1, l->comm, s));
+    else if (op->is_msg)
+        TRY_NCCL(ncclRecv(op->msg.dst, (size_t)op->msg.bytes, ncclInt8, 0, l->comm, s));
+    if (op->is_msg)
+        return ERR_OK;
     switch (c->kind) {
     case COMM_ALL_REDUCE:
         TRY_NCCL(ncclAllReduce(c->in, c->out, count, type, c->red == COMM_MAX ? ncclMax : ncclSum,
@@ -117,11 +106,19 @@ enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c
     case COMM_ALL_GATHER:
         TRY_NCCL(ncclAllGather(c->in, c->out, count, type, l->comm, s));
         break;
-    case COMM_ALL_TO_ALL: {
-        int n;
-        TRY_NCCL(ncclCommCount(l->comm, &n));
-        return all_to_all(l, c, n, s);
-    }
+    case COMM_ALL_TO_ALL: /* a group of NCCL's: all that goes and comes is under way at once */
+        e = ncclGroupStart();
+        for (int i = 0; i < l->n && e == ncclSuccess; i++) {
+            const char *in = (const char *)c->in + c->send.at[i] * c->unit;
+            char *out = (char *)c->out + c->recv.at[i] * c->unit;
+            e = ncclSend(in, (size_t)c->send.count[i], type, i, l->comm, s);
+            if (e == ncclSuccess)
+                e = ncclRecv(out, (size_t)c->recv.count[i], type, i, l->comm, s);
+        }
+        end = ncclGroupEnd();
+        TRY_NCCL(e);
+        TRY_NCCL(end);
+        break;
     case COMM_REDUCE:
         TRY_NCCL(ncclReduce(c->in, c->out, count, type, ncclSum, c->root, l->comm, s));
         break;
@@ -131,16 +128,6 @@ enum err comm_nccl_coll(const struct comm_gpu_lane *l, const struct comm_coll *c
     case COMM_BARRIER: /* goes by the host */
         break;
     }
-    return ERR_OK;
-}
-
-/* The two ends of a channel are members 0, which sends, and 1. */
-enum err comm_nccl_msg(const struct comm_gpu_lane *l, const struct comm_msg *m, cudaStream_t s)
-{
-    if (m->src)
-        TRY_NCCL(ncclSend(m->src, (size_t)m->bytes, ncclInt8, 1, l->comm, s));
-    else
-        TRY_NCCL(ncclRecv(m->dst, (size_t)m->bytes, ncclInt8, 0, l->comm, s));
     return ERR_OK;
 }
 

@@ -8,56 +8,168 @@
  * The host waits for none of it. One event serves all starts, for a stream waits for what the event
  * stood for when the wait was queued. An operation that is finished at once, with nothing of its
  * lane on its way, goes to the device's own stream and needs no second stream.
+ *
+ * The streams of a GPU that ranks share are mapped to few hardware queues, and a stream that waits
+ * for a peer holds up all of its queue, that peer's streams among them; so no stream waits there. A
+ * thread takes the lane's operations in their order, waits in the stream's place for each signal
+ * (comm_wait), and puts what comes behind it on the stream. Whoever finishes an operation waits
+ * until the thread is through it, thus until the peers have started theirs.
  */
-#include "comm/gpu/coll.h"
-#include "comm/gpu/nccl.h"
-#include "comm/gpu/p2p.h"
+#include "comm/gpu/gpu.h"
 
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include <stdio.h>
+#include <string.h>
 #include <time.h>
 
-/* The calls below run with the lock held, so that the watchdog takes no communicator away in their
- * midst. */
-
-static enum err launch_in_group(const struct comm_gpu_lane *l, const struct comm_coll *c,
-                                cudaStream_t s)
+/* By copies, or by the lane's communicator. Under the lock, so that the watchdog takes no
+ * communicator away in its midst; or of a queue by its thread. */
+static enum err perform(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                        cudaStream_t s)
 {
     char buf[96];
-    if (l->copies && comm_copies_take(l, c))
-        return comm_copies_do(l, c, s);
-    if (c->chunk > 0)
+    if (l->copies && (op->is_msg || comm_copies_take(l, &op->coll)))
+        return comm_copies_do(l, op, s);
+    if (op->coll.chunk > 0)
         FAIL(ERR_INTERNAL, "comm: %s in group %d, which does not move by copies",
-             comm_coll_text(c, buf), l->id);
+             comm_coll_text(&op->coll, buf), l->id);
     if (!l->comm)
         FAIL(ERR_INTERNAL, "comm: %s in group %d, which was opened for sums inside its window",
-             comm_coll_text(c, buf), l->id);
-    return comm_nccl_coll(l, c, s);
+             comm_coll_text(&op->coll, buf), l->id);
+    return comm_nccl_do(l, op, s);
 }
 
-enum err comm_gpu_perform(const struct comm_gpu_lane *l, const struct comm_gpu_op *op,
-                          cudaStream_t s)
+/* ---- the queue of a lane of a shared GPU ---- */
+
+struct item {
+    struct item *next;
+    struct comm_gpu_op op;
+    int64_t parts[4][COMM_COPIES_MEMBERS]; /* of an all_to_all, whose caller goes at a failure */
+};
+
+struct comm_queue {
+    struct comm_gpu *q;        /* borrowed */
+    struct comm_gpu_lane *lane;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t filled;
+    struct item *first, **last; /* owned; guarded by lock */
+    bool stop;                 /* guarded by lock */
+};
+
+/* NULL: no more come. */
+static struct item *next_item(struct comm_queue *f)
 {
-    if (!op->is_msg)
-        return launch_in_group(l, &op->coll, s);
-    return l->p2p ? comm_p2p_move(l->p2p, &op->msg, op->from, s) : comm_nccl_msg(l, &op->msg, s);
+    pthread_mutex_lock(&f->lock);
+    while (!f->first && !f->stop)
+        pthread_cond_wait(&f->filled, &f->lock);
+    struct item *t = f->first;
+    if (t) {
+        f->first = t->next;
+        f->last = f->first ? f->last : &f->first;
+    }
+    pthread_mutex_unlock(&f->lock);
+    return t;
 }
 
-/* The operation in the queue of a shared GPU's lane, whose thread records its event. */
+static enum err work_one(const struct comm_queue *f, const struct comm_gpu_op *op)
+{
+    struct comm_gpu_lane *l = f->lane;
+    int64_t k = atomic_load(&l->through);
+    TRY_CUDA(cudaSetDevice(f->q->gpu)); /* of this thread */
+    TRY(perform(l, op, l->stream));
+    TRY_CUDA(cudaEventRecord(l->done[k % COMM_UNFINISHED_MAX], l->stream));
+    atomic_store(&l->through, k + 1);
+    return ERR_OK;
+}
+
+static void *work(void *arg)
+{
+    struct comm_queue *f = arg;
+    struct item *t;
+    enum err err = ERR_OK;
+    log_set_rank(f->q->device.world->rank);
+    for (; (t = next_item(f)); mem_free(t)) {
+        if (err == ERR_OK && !comm_gpu_is_over(f->q))
+            err = work_one(f, &t->op);
+        if (err != ERR_OK && !comm_gpu_is_over(f->q)) /* this rank's own */
+            comm_gpu_fault(f->q, err, err_text());
+    }
+    return NULL;
+}
+
+enum err comm_queue_open(struct comm_gpu *q, struct comm_gpu_lane *l)
+{
+    struct comm_queue *f;
+    char what[48];
+    TRY(mem_new(1, sizeof *f, "a lane's queue", &f));
+    f->q = q;
+    f->lane = l;
+    f->last = &f->first;
+    if (pthread_mutex_init(&f->lock, NULL) != 0 || pthread_cond_init(&f->filled, NULL) != 0) {
+        mem_free(f);
+        FAIL(ERR_MEMORY, "comm: no lock for a lane's queue");
+    }
+    snprintf(what, sizeof what, "wait for a lane of GPU %d", q->gpu);
+    enum err err = thread_start(&f->thread, work, f, what);
+    if (err != ERR_OK) {
+        pthread_cond_destroy(&f->filled);
+        pthread_mutex_destroy(&f->lock);
+        mem_free(f);
+        return err;
+    }
+    l->queue = f;
+    return ERR_OK;
+}
+
+void comm_queue_close(struct comm_queue *f)
+{
+    if (!f)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->stop = true;
+    pthread_cond_signal(&f->filled);
+    pthread_mutex_unlock(&f->lock);
+    pthread_join(f->thread, NULL);
+    pthread_cond_destroy(&f->filled);
+    pthread_mutex_destroy(&f->lock);
+    mem_free(f);
+}
+
+/* The operation behind those before; the queue's thread records its event. Waits for nothing. */
 static enum err enqueue(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op)
 {
     enum cudaStreamCaptureStatus how;
+    struct comm_queue *f = l->queue;
+    struct item *t;
     TRY_CUDA(cudaStreamIsCapturing(q->stream, &how));
     if (how != cudaStreamCaptureStatusNone)
         FAIL(ERR_INTERNAL, "comm: a step is captured on GPU %d, which ranks share; their threads "
                            "wait, and none would at a replay", q->gpu);
-    TRY(comm_queue_put(l->queue, op));
-    l->op[l->started % COMM_UNFINISHED_MAX] = *op;
-    l->started++;
+    TRY(mem_new(1, sizeof *t, "an operation of a lane", &t));
+    t->op = *op;
+    if (!op->is_msg && op->coll.kind == COMM_ALL_TO_ALL) {
+        const int64_t **part[] = {&t->op.coll.recv.count, &t->op.coll.recv.at,
+                                  &t->op.coll.send.count, &t->op.coll.send.at};
+        for (int i = 0; i < 4; i++)
+            *part[i] = memcpy(t->parts[i], *part[i], (size_t)l->n * sizeof **part[i]);
+    }
+    l->op[l->started++ % COMM_UNFINISHED_MAX] = *op;
+    pthread_mutex_lock(&f->lock);
+    *f->last = t;
+    f->last = &t->next;
+    pthread_cond_signal(&f->filled);
+    pthread_mutex_unlock(&f->lock);
     return ERR_OK;
 }
 
+/* ---- starting ---- */
+
 /* The operation on stream s, and its event behind it. */
-static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
-                       const struct comm_gpu_op *op, cudaStream_t s)
+static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                       cudaStream_t s)
 {
     if (s != q->stream) {
         TRY_CUDA(cudaEventRecord(q->ready, q->stream));
@@ -65,123 +177,102 @@ static enum err launch(struct comm_gpu *q, struct comm_gpu_lane *l,
     }
     if (l->queue)
         return enqueue(q, l, op);
-    TRY(comm_gpu_perform(l, op, s));
+    TRY(perform(l, op, s));
     return comm_gpu_record(q, l, op, s);
 }
 
-static enum err start(struct comm_world *w, struct comm_gpu_lane *l,
-                      const struct comm_gpu_op *op, bool now)
+static enum err start(struct comm_world *w, struct comm_gpu_lane *l, const struct comm_gpu_op *op,
+                      bool now)
 {
     struct comm_gpu *q = comm_gpu_of(w);
+    enum err err = ERR_OK;
     bool alive = comm_gpu_lock(q);
-    enum err err =
-        alive ? launch(q, l, op, now && !l->queue ? q->stream : l->stream) : ERR_OK;
-    if (alive)
+    if (alive) {
+        err = launch(q, l, op, now && !l->queue ? q->stream : l->stream);
         pthread_mutex_unlock(&q->lock);
+    }
     if (alive && err == ERR_OK)
         return ERR_OK;
-    if (alive) { /* this call's own mistake, unless the end of all is behind it */
-        TRY(comm_gpu_check(w, "starting an operation"));
-        return err;
-    }
+    /* This call's own mistake, unless the end of all is behind it. */
     TRY(comm_gpu_check(w, "starting an operation"));
+    TRY(err);
     FAIL(ERR_PEER, "comm: rank %d starts an operation on a communicator that is closed", w->rank);
 }
 
-/* Waits until the operation started last is over. */
-static enum err host_wait(struct comm_group *g, const struct comm_coll *c)
+static void nap(void)
 {
-    const struct comm_gpu_lane *l = g->lane;
-    const struct timespec nap = {.tv_nsec = 20000};
-    int64_t last = l->started - 1;
-    cudaError_t e;
-    while ((e = cudaEventQuery(l->done[last % COMM_UNFINISHED_MAX])) == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
-        nanosleep(&nap, NULL);
-    }
-    TRY_CUDA(e);
-    return comm_gpu_check(g->world, comm_coll_name(c->kind));
-}
-
-/* Until the queue's thread is through operation k: the peers have started theirs. */
-static enum err queue_wait(struct comm_world *w, const struct comm_gpu_lane *l, int64_t k)
-{
-    const struct timespec nap = {.tv_nsec = 20000};
-    char buf[COMM_PENDING_TEXT];
-    while (comm_queue_through(l->queue) <= k) {
-        if (comm_gpu_is_over(comm_gpu_of(w)))
-            TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
-        nanosleep(&nap, NULL);
-    }
-    return ERR_OK;
+    nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
 }
 
 /* The device's stream goes on when operation k is over. */
 static enum err follow(struct comm_world *w, struct comm_gpu_lane *l, int64_t k)
 {
+    const struct comm_gpu *q = comm_gpu_of(w);
     char buf[COMM_PENDING_TEXT];
-    if (l->queue)
-        TRY(queue_wait(w, l, k));
-    if (comm_gpu_is_over(comm_gpu_of(w)))
+    while (l->queue && atomic_load(&l->through) <= k && !comm_gpu_is_over(q))
+        nap(); /* until the queue's thread is through it: the peers have started theirs */
+    if (comm_gpu_is_over(q))
         TRY(comm_gpu_check(w, comm_gpu_op_text(l, k, buf)));
-    TRY_CUDA(cudaStreamWaitEvent(comm_gpu_of(w)->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
+    TRY_CUDA(cudaStreamWaitEvent(q->stream, l->done[k % COMM_UNFINISHED_MAX], 0));
     return ERR_OK;
 }
 
 enum err comm_gpu_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
-    struct comm_gpu_lane *l = g->lane;
+    struct comm_world *w = g->world;
+    struct comm_gpu_lane *l = g->impl;
+    const char *name = comm_coll_name(c->kind);
     bool parts = l->copies && !l->queue && c->kind == COMM_ALL_TO_ALL;
-    if (g->world->ops->failed(g->world))
-        TRY(comm_gpu_check(g->world, comm_coll_name(c->kind)));
+    if (w->ops->failed(w))
+        TRY(comm_gpu_check(w, name));
     if (parts)
         TRY(comm_copies_parts(g, c));
-    bool hosts = l->copies && !l->queue && !g->world->warm && comm_copies_take(l, c);
+    bool hosts = l->copies && !l->queue && !w->warm && comm_copies_take(l, c);
     if (hosts && !parts)
         TRY(comm_copies_rendezvous(g, c));
-    TRY(start(g->world, l, &(struct comm_gpu_op){.coll = *c}, now));
+    TRY(start(w, l, &(struct comm_gpu_op){.coll = *c}, now));
     if (now && l->queue)
-        return follow(g->world, l, l->started - 1);
-    return hosts ? host_wait(g, c) : ERR_OK;
+        return follow(w, l, l->started - 1);
+    if (!hosts)
+        return ERR_OK;
+    cudaError_t e; /* hosts wait until it is over */
+    while ((e = cudaEventQuery(l->done[(l->started - 1) % COMM_UNFINISHED_MAX])) ==
+           cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        TRY(comm_gpu_check(w, name));
+        nap();
+    }
+    TRY_CUDA(e);
+    return comm_gpu_check(w, name);
 }
 
 bool comm_gpu_coll_chunks(const struct comm_group *g, const struct comm_coll *c)
 {
-    const struct comm_gpu_lane *l = g->lane;
+    const struct comm_gpu_lane *l = g->impl;
     return l->copies && comm_copies_take(l, c);
 }
 
 enum err comm_gpu_coll_finish(struct comm_group *g)
 {
-    return follow(g->world, g->lane, g->finished);
+    return follow(g->world, g->impl, g->finished);
 }
 
-static struct comm_gpu_lane *channel_lane(const struct comm_gpu *q, const struct comm_msg *m,
-                                           int lane)
-{
-    struct comm_gpu_lane *l = q->lanes;
-    while (l && (l->group || l->channel.from != m->from || l->channel.to != m->to ||
-                 l->channel.lane != lane))
-        l = l->next;
-    return l;
-}
-
-enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int lane,
-                             struct comm_req *r)
+enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r)
 {
     char buf[COMM_PENDING_TEXT];
-    struct comm_gpu_lane *l = channel_lane(comm_gpu_of(w), m, lane);
+    struct comm_gpu_lane *l = comm_gpu_of(w)->lanes;
+    while (l && (l->group || l->channel.from != m->from || l->channel.to != m->to ||
+                 l->channel.lane != m->lane))
+        l = l->next;
     if (!l)
         FAIL(ERR_INTERNAL, "comm: %s: lane %d from rank %d to rank %d was not opened",
-             comm_msg_text(m, buf), lane, m->from, m->to);
+             comm_msg_text(m, buf), m->lane, m->from, m->to);
     if (w->ops->failed(w))
         TRY(comm_gpu_check(w, comm_msg_text(m, buf)));
     struct comm_gpu_op op = {.is_msg = true, .msg = *m};
-    if (l->p2p)
-        TRY(comm_p2p_rendezvous(w, l->p2p, m, &op.from));
+    TRY(comm_mailbox_meet(w, l->mailbox, m, &op.from));
     r->op = l;
-    r->word[1] = l->started;
+    r->word[0] = l->started;
     return start(w, l, &op, false);
 }
 
@@ -189,5 +280,5 @@ enum err comm_gpu_msg_start(struct comm_world *w, const struct comm_msg *m, int 
  * later: waiting for that is right, too. */
 enum err comm_gpu_msg_finish(struct comm_world *w, struct comm_req *r)
 {
-    return follow(w, r->op, r->word[1]);
+    return follow(w, r->op, r->word[0]);
 }

@@ -7,11 +7,9 @@
  * host wakes, and finds the reason at its next check. Graphs must be destroyed before communicators
  * can end: docs/design/comm.md.
  */
-#include "comm/gpu/nccl.h"
+#include "comm/gpu/gpu.h"
 
 #include "comm/core/board.h"
-#include "comm/gpu/coll.h"
-#include "comm/gpu/p2p.h"
 
 #include "base/log.h"
 #include <stdio.h>
@@ -29,12 +27,9 @@ static void *release_waiters(void *arg)
     struct comm_gpu *q = arg;
     const struct timespec nap = {.tv_nsec = 100000};
     while (!atomic_load(&q->free)) {
-        for (const struct comm_gpu_lane *l = q->waiters; l; l = l->next) {
+        for (const struct comm_gpu_lane *l = q->waiters; l; l = l->next)
             if (l->copies)
                 comm_copies_release(l->copies);
-            if (l->p2p)
-                comm_p2p_release(l->p2p);
-        }
         nanosleep(&nap, NULL);
     }
     return NULL;
@@ -44,7 +39,7 @@ static void begin_release(struct comm_gpu *q)
 {
     bool any = false;
     for (const struct comm_gpu_lane *l = q->lanes; l; l = l->next)
-        any = any || l->copies || l->p2p;
+        any = any || l->copies;
     if (!any)
         return;
     q->waiters = q->lanes; /* none with copies comes behind a failure */
@@ -56,7 +51,7 @@ static void begin_release(struct comm_gpu *q)
 void comm_gpu_end_release(struct comm_gpu *q)
 {
     for (const struct comm_gpu_lane *l = q->lanes; l && q->releasing; l = l->next)
-        for (int ms = 0; (l->copies || l->p2p) && ms < RELEASE_MS; ms++) {
+        for (int ms = 0; l->copies && ms < RELEASE_MS; ms++) {
             if (cudaStreamQuery(l->stream) != cudaErrorNotReady &&
                 cudaStreamQuery(q->stream) != cudaErrorNotReady)
                 break;
@@ -100,21 +95,10 @@ void comm_gpu_abort_all(struct comm_gpu *q)
 
 static bool is_over(const struct comm_gpu_lane *l, int64_t k)
 {
-    if (l->queue && k >= comm_queue_through(l->queue))
+    if (l->queue && k >= atomic_load(&l->through))
         return false;
     k %= COMM_UNFINISHED_MAX;
     return l->op[k].captured || cudaEventQuery(l->done[k]) != cudaErrorNotReady;
-}
-
-/* Moves `seen` on to the first operation that is not over. */
-static void look_at_lane(struct comm_gpu_lane *l)
-{
-    int64_t before = l->seen;
-    l->seen = num_max(l->seen, l->started - COMM_UNFINISHED_MAX);
-    while (l->seen < l->started && is_over(l, l->seen))
-        l->seen++;
-    if (l->seen != before || l->seen == l->started)
-        l->since = log_now();
 }
 
 /* Under the lock: does all go well? Else the fault is noted. */
@@ -124,7 +108,12 @@ static bool all_well(struct comm_gpu *q)
     char what[COMM_PENDING_TEXT], text[COMM_GPU_TEXT];
     for (struct comm_gpu_lane *l = q->lanes; l && atomic_load(&q->fault) == ERR_OK; l = l->next) {
         enum err fault = ERR_OK;
-        look_at_lane(l);
+        int64_t before = l->seen; /* moves on to the first operation that is not over */
+        l->seen = num_max(l->seen, l->started - COMM_UNFINISHED_MAX);
+        while (l->seen < l->started && is_over(l, l->seen))
+            l->seen++;
+        if (l->seen != before || l->seen == l->started)
+            l->since = log_now();
         const char *report = comm_nccl_reports(l, &fault);
         if (report) {
             snprintf(text, sizeof text, "comm: NCCL reports on rank %d, in %s: %s", w->rank,

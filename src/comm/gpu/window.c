@@ -3,7 +3,7 @@
  * Memory of a GPU that the others may read, and the driver's operations by which streams write and
  * wait for signal words in the host's memory. Both are tried out here, for a machine may lack them.
  */
-#include "comm/gpu/window.h"
+#include "comm/gpu/gpu.h"
 
 #include "base/log.h"
 #include <time.h>
@@ -42,40 +42,26 @@ void comm_signals_free(uint32_t *words)
         (void)cudaFreeHost(words);
 }
 
-void comm_signals_release(uint32_t *words, int n)
-{
-    for (int i = 0; i < n; i++)
-        __atomic_store_n(&words[i], 1, __ATOMIC_RELEASE);
-}
-
 /* A driver may lack the operations, or have and refuse them (virtual GPUs): a word is written and
  * waited for, on a stream of its own. */
-static bool serve(const struct comm_signals *f)
-{
-    uint32_t *word;
-    cudaStream_t s;
-    bool good = false;
-    if (!f->write || !f->wait)
-        return false;
-    if (comm_signals_new(1, &word) != ERR_OK)
-        return false;
-    if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
-        CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
-        good = f->write(s, at, 1, 0) == CUDA_SUCCESS &&
-               f->wait(s, at, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
-               cudaStreamSynchronize(s) == cudaSuccess && *word == 1;
-        (void)cudaStreamDestroy(s);
-    }
-    comm_signals_free(word);
-    (void)cudaGetLastError();
-    return good;
-}
-
 void comm_signals_find(struct comm_gpu *q)
 {
     struct comm_signals f = {driver_fn("cuStreamWriteValue32"), driver_fn("cuStreamWaitValue32"),
                              q->shared ? q : NULL};
-    q->signals = serve(&f) ? f : (struct comm_signals){NULL, NULL, NULL};
+    uint32_t *word;
+    cudaStream_t s;
+    if (!f.write || !f.wait || comm_signals_new(1, &word) != ERR_OK)
+        return;
+    if (cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking) == cudaSuccess) {
+        CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
+        if (f.write(s, at, 1, 0) == CUDA_SUCCESS &&
+            f.wait(s, at, 1, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS &&
+            cudaStreamSynchronize(s) == cudaSuccess && *word == 1)
+            q->signals = f;
+        (void)cudaStreamDestroy(s);
+    }
+    comm_signals_free(word);
+    (void)cudaGetLastError();
 }
 
 static enum err call(comm_signal_fn *fn, cudaStream_t s, uint32_t *word, cuuint32_t value,
@@ -93,7 +79,7 @@ enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_
     return call(f->write, s, theirs, 1, 0);
 }
 
-/* A word that has come at a failure (comm_signals_release) comes behind `aborted`. */
+/* A word that has come at a failure (comm_copies_release) comes behind `aborted`. */
 static enum err host_wait(const struct comm_gpu *q, uint32_t *mine)
 {
     const struct timespec nap = {.tv_nsec = 20000};
@@ -133,16 +119,6 @@ bool comm_gpu_reads(int gpu, int other)
     return can;
 }
 
-/* What open_pool asks for. */
-static bool has_pools(int gpu)
-{
-    int ok = 0;
-    bool can = cudaDeviceGetAttribute(&ok, cudaDevAttrMemoryPoolsSupported, gpu) == cudaSuccess &&
-               ok;
-    (void)cudaGetLastError();
-    return can;
-}
-
 bool comm_windows_reach(const int *gpu, int n)
 {
     int gpus = 0;
@@ -152,10 +128,15 @@ bool comm_windows_reach(const int *gpu, int n)
     for (int i = 0; i < n; i++)
         if (gpu[i] >= gpus)
             return true;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        int pools = 0; /* what open_pool asks for */
+        if (cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, gpu[i]) != cudaSuccess)
+            pools = 0;
+        (void)cudaGetLastError();
         for (int j = 0; j < n; j++)
-            if (i != j && (!has_pools(gpu[i]) || !comm_gpu_reads(gpu[i], gpu[j])))
+            if (i != j && (!pools || !comm_gpu_reads(gpu[i], gpu[j])))
                 return false;
+    }
     return true;
 }
 
@@ -194,18 +175,6 @@ static cudaError_t open_pool(struct comm_gpu *q)
     return e;
 }
 
-/* Where there can be no pool, there is no window, and NCCL sums. */
-static enum err no_window(struct comm_gpu *q, cudaError_t e)
-{
-    log_line(LOG_WARN, "comm: GPUs communicate by NCCL and not by copies: no memory of GPU %d can "
-                       "be opened to the others (%s)", q->gpu, cudaGetErrorString(e));
-    if (q->pool)
-        (void)cudaMemPoolDestroy(q->pool);
-    q->pool = NULL;
-    (void)cudaGetLastError();
-    return ERR_OK;
-}
-
 enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name, void **out)
 {
     struct comm_gpu *q = comm_gpu_of(w);
@@ -216,8 +185,15 @@ enum err comm_window_open(struct comm_world *w, int64_t bytes, const char *name,
     if (comm_kind(w) != COMM_THREAD || !w->copies)
         return ERR_OK;
     cudaError_t e = q->pool ? cudaSuccess : open_pool(q);
-    if (e != cudaSuccess)
-        return no_window(q, e);
+    if (e != cudaSuccess) { /* no pool: no window, and NCCL sums */
+        log_line(LOG_WARN, "comm: GPUs communicate by NCCL and not by copies: no memory of GPU %d "
+                           "can be opened to the others (%s)", q->gpu, cudaGetErrorString(e));
+        if (q->pool)
+            (void)cudaMemPoolDestroy(q->pool);
+        q->pool = NULL;
+        (void)cudaGetLastError();
+        return ERR_OK;
+    }
     TRY(comm_window_room(cudaMallocFromPoolAsync(&p, (size_t)bytes, q->pool, q->stream), bytes,
                          name, q->gpu));
     if (!q->signals.wait)

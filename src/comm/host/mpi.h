@@ -122,7 +122,7 @@ enum err comm_mpi_report_error(enum err code, const char *text, void (*print)(co
 void comm_mpi_abort(struct comm_world *w, enum err code);
 enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
 enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r);
-enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c);
+enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_mpi_coll_finish(struct comm_group *g);
 enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch);
 void comm_mpi_group_close(struct comm_group *g);

@@ -481,8 +481,9 @@ static enum err start(struct comm_group *g, const struct comm_coll *c)
     return comm_mpi_check(e, comm_coll_name(c->kind));
 }
 
-enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c)
+enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
+    (void)now;
     enum err err = start(g, c);
     return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(g->world), err);
 }

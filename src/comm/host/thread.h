@@ -93,7 +93,7 @@ void comm_thread_unhold(struct comm_thread_job *j);
 /* The slots of comm_ops. */
 enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
 enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r);
-enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c);
+enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c, bool now);
 enum err comm_thread_coll_finish(struct comm_group *g);
 enum err comm_thread_group_open(struct comm_group *g, int64_t scratch);
 void comm_thread_group_close(struct comm_group *g);

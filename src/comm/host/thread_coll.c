@@ -324,8 +324,9 @@ static enum err arrive(struct comm_group *g, struct slot *slot, const struct com
     return err;
 }
 
-enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c)
+enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c, bool now)
 {
+    (void)now;
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_group *m = g->impl;
     struct slot *slot = &m->slot[g->started % RING];
