@@ -10,6 +10,7 @@
 #define PLAIT_COMM_BOARD_H
 
 #include "comm/core/core.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -83,5 +84,19 @@ enum err comm_hang_timer_check(struct comm_world *w, const struct comm_pending_o
 double comm_hang_timer_nap(const struct comm_world *w, const struct comm_hang_timer *t);
 /* So many seconds from now. */
 struct timespec comm_deadline(clockid_t clock, double seconds);
+
+/* ---- core/files.c: what this process may not be in for too long ---- */
+
+/* Owned by the caller, who keeps it from begin to end. */
+struct comm_time_limit {
+    struct comm_time_limit *next;
+    double period;  /* seconds between looks at it, at most */
+    void (*late)(struct comm_time_limit *l); /* at its end; ends the process */
+    pthread_mutex_t lock; /* of what follows, and around `late` */
+    double end;     /* by log_now; INFINITY: there is none now */
+};
+/* From here on a thread of the process, one for all limits, looks at it. Errors: ERR_MEMORY. */
+enum err comm_time_limit_begin(struct comm_time_limit *l);
+void comm_time_limit_end(struct comm_time_limit *l);
 
 #endif

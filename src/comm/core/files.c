@@ -5,7 +5,7 @@
  * interrupted: at the limit a thread of the process prints the file's name and ends the process. A
  * process that is stopped cannot do that, and is silent to its peers from then on.
  *
- * The ranks of a process are in one list, which one thread watches.
+ * All limits of a process are in one list, which one thread watches.
  */
 #include "comm/comm.h"
 
@@ -22,11 +22,10 @@
 
 /* A thread of this process whose file calls have a watch; a rank's is owned by its world. */
 struct comm_files {
-    struct comm_files *next;
+    struct comm_time_limit limit;  /* first; its lock is that of those below `limit_s` */
     struct comm_world *world; /* borrowed; NULL: it is no rank, and nobody waits for it */
     struct fs_watch before;   /* the thread's, which counts again behind this one */
     double limit_s;           /* 0: none */
-    pthread_mutex_t lock;     /* of those below */
     int calls;                /* under way; several, where threads do this one's work */
     const char *path;         /* theirs, borrowed; NULL: there is none */
     double since;             /* the first of them has begun, or another has ended */
@@ -36,9 +35,69 @@ struct comm_files {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    struct comm_files *first; /* guarded by lock */
-    bool runs;                /* guarded by lock; the thread ends with the last rank */
+    struct comm_time_limit *first; /* guarded by lock */
+    bool runs;                /* guarded by lock; the thread ends with the last limit */
 } keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+/* ---- limits ---- */
+
+static void *watch(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&keeper.lock);
+    while (keeper.first) {
+        double period = 1;
+        for (struct comm_time_limit *l = keeper.first; l; l = l->next) {
+            pthread_mutex_lock(&l->lock);
+            if (log_now() > l->end)
+                l->late(l);
+            pthread_mutex_unlock(&l->lock);
+            period = fmin(period, l->period);
+        }
+        struct timespec until = comm_deadline(CLOCK_REALTIME, period);
+        (void)pthread_cond_timedwait(&keeper.wake, &keeper.lock, &until);
+    }
+    keeper.runs = false;
+    pthread_mutex_unlock(&keeper.lock);
+    return NULL;
+}
+
+enum err comm_time_limit_begin(struct comm_time_limit *l)
+{
+    pthread_t thread;
+    enum err err = ERR_OK;
+    if (pthread_mutex_init(&l->lock, NULL) != 0)
+        FAIL(ERR_MEMORY, "comm: no lock for the file calls of a thread");
+    pthread_mutex_lock(&keeper.lock);
+    l->next = keeper.first;
+    keeper.first = l;
+    if (!keeper.runs) {
+        err = thread_start(&thread, watch, NULL, "watch over file calls");
+        keeper.runs = err == ERR_OK;
+        if (keeper.runs)
+            pthread_detach(thread);
+        else
+            keeper.first = l->next;
+    }
+    pthread_mutex_unlock(&keeper.lock);
+    if (err != ERR_OK)
+        pthread_mutex_destroy(&l->lock);
+    return err;
+}
+
+void comm_time_limit_end(struct comm_time_limit *l)
+{
+    pthread_mutex_lock(&keeper.lock);
+    struct comm_time_limit **at = &keeper.first;
+    while (*at != l)
+        at = &(*at)->next;
+    *at = l->next;
+    pthread_cond_signal(&keeper.wake);
+    pthread_mutex_unlock(&keeper.lock);
+    pthread_mutex_destroy(&l->lock);
+}
+
+/* ---- file calls ---- */
 
 static int64_t ns_of(double s)
 {
@@ -50,6 +109,7 @@ static void note(struct comm_files *f)
 {
     double now = log_now();
     f->since = now;
+    f->limit.end = f->calls > 0 && f->limit_s > 0 ? now + f->limit_s : INFINITY;
     if (!f->world)
         return;
     struct comm_entry *e = f->world->board->of[f->world->rank];
@@ -63,28 +123,27 @@ static void note(struct comm_files *f)
 static void on_begin(void *arg, const char *path)
 {
     struct comm_files *f = arg;
-    pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->limit.lock);
     f->path = path;
     if (f->calls++ == 0)
         note(f);
-    pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->limit.lock);
 }
 
 static void on_end(void *arg)
 {
     struct comm_files *f = arg;
-    pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->limit.lock);
     if (--f->calls == 0)
         f->path = NULL;
     note(f);
-    pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->limit.lock);
 }
 
-/* ---- the limit ---- */
-
 /* The lock stays taken: the path must stay good, and the process ends. */
-static void leave(const struct comm_files *f)
+static void leave(struct comm_time_limit *l)
 {
+    const struct comm_files *f = (const struct comm_files *)l;
     char text[COMM_RANK_TEXT], line[COMM_RANK_TEXT], took[32];
     bool behind = f->first.code != ERR_OK;
     snprintf(text, sizeof text, "%.1400s%s%.300s: a call of the file system has not returned for "
@@ -100,69 +159,20 @@ static void leave(const struct comm_files *f)
     err_leave(behind ? f->first.code : ERR_STORAGE);
 }
 
-static void *watch(void *arg)
-{
-    (void)arg;
-    pthread_mutex_lock(&keeper.lock);
-    while (keeper.first) {
-        double period = 1;
-        for (struct comm_files *f = keeper.first; f; f = f->next) {
-            pthread_mutex_lock(&f->lock);
-            if (f->path && f->limit_s > 0 && log_now() - f->since > f->limit_s)
-                leave(f);
-            pthread_mutex_unlock(&f->lock);
-            period = f->limit_s > 0 ? fmin(period, f->limit_s / 8) : period;
-        }
-        struct timespec until = comm_deadline(CLOCK_REALTIME, period);
-        (void)pthread_cond_timedwait(&keeper.wake, &keeper.lock, &until);
-    }
-    keeper.runs = false;
-    pthread_mutex_unlock(&keeper.lock);
-    return NULL;
-}
-
-/* Under keeper.lock, with the list filled. */
-static enum err start_watch(void)
-{
-    pthread_t thread;
-    if (keeper.runs)
-        return ERR_OK;
-    TRY(thread_start(&thread, watch, NULL, "watch over file calls"));
-    pthread_detach(thread);
-    keeper.runs = true;
-    return ERR_OK;
-}
-
-/* Puts *f, zero but for world and limit, into the list. */
+/* *f is zero but for world and limit_s. */
 static enum err begin(struct comm_files *f)
 {
-    if (pthread_mutex_init(&f->lock, NULL) != 0)
-        FAIL(ERR_MEMORY, "comm: no lock for the file calls of a thread");
-    pthread_mutex_lock(&keeper.lock);
-    f->next = keeper.first;
-    keeper.first = f;
-    enum err err = start_watch();
-    if (err != ERR_OK)
-        keeper.first = f->next;
-    pthread_mutex_unlock(&keeper.lock);
-    if (err == ERR_OK)
-        f->before = fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
-    else
-        pthread_mutex_destroy(&f->lock);
-    return err;
+    double period = f->limit_s > 0 ? f->limit_s / 8 : 1;
+    f->limit = (struct comm_time_limit){.period = period, .late = leave, .end = INFINITY};
+    TRY(comm_time_limit_begin(&f->limit));
+    f->before = fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = f});
+    return ERR_OK;
 }
 
 static void end(struct comm_files *f)
 {
     (void)fs_watch_set(&f->before);
-    pthread_mutex_lock(&keeper.lock);
-    struct comm_files **at = &keeper.first;
-    while (*at != f)
-        at = &(*at)->next;
-    *at = f->next;
-    pthread_cond_signal(&keeper.wake);
-    pthread_mutex_unlock(&keeper.lock);
-    pthread_mutex_destroy(&f->lock);
+    comm_time_limit_end(&f->limit);
 }
 
 enum err comm_files_alone(double limit_s, enum err (*body)(void *arg), void *arg)
@@ -193,9 +203,9 @@ void comm_files_behind(struct comm_world *w, const struct err_kept *first)
     struct comm_files *f = w->files;
     if (!f)
         return;
-    pthread_mutex_lock(&f->lock);
+    pthread_mutex_lock(&f->limit.lock);
     f->first = *first;
-    pthread_mutex_unlock(&f->lock);
+    pthread_mutex_unlock(&f->limit.lock);
 }
 
 void comm_files_close(struct comm_world *w)

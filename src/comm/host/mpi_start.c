@@ -11,7 +11,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/thread.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,18 +29,18 @@ enum { START_S = 15, REPORTER_S = 2 };
  * prints it, and stays until all that have come have asked for it, two seconds at most; the others
  * wait until its end has the launcher end them. */
 
-/* The address of `what` of this launch. False: which launch it is is not known. */
-static bool address_of(const char *what, struct sockaddr_un *at, socklen_t *size)
+/* A socket for the name of `what` in this launch, or -1: which launch it is is not known. */
+static int name_socket(const char *what, struct sockaddr_un *at, socklen_t *size)
 {
     struct comm_launch l = comm_launch();
     if (!l.job[0] || l.size < 2)
-        return false;
+        return -1;
     *at = (struct sockaddr_un){.sun_family = AF_UNIX}; /* a path that begins with 0 is a name */
     int n = snprintf(at->sun_path + 1, sizeof at->sun_path - 1, "plait.%ld.%s.%s",
                      (long)getuid(), l.job, what);
     *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
                         num_min(n, (int)sizeof at->sun_path - 2));
-    return n > 0;
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 }
 
 /* A socket that holds the name, or -1 and *taken when another does. */
@@ -49,45 +48,14 @@ static int take_name(const char *what, bool *taken)
 {
     struct sockaddr_un at;
     socklen_t size;
-    *taken = false;
-    if (!address_of(what, &at, &size))
-        return -1;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0 || bind(fd, (const struct sockaddr *)&at, size) == 0)
+    int fd = name_socket(what, &at, &size);
+    *taken = fd >= 0 && bind(fd, (const struct sockaddr *)&at, size) != 0;
+    if (!*taken)
         return fd;
-    *taken = true;
     /* The holder learns that one more has asked. */
     (void)sendto(fd, "", 1, MSG_DONTWAIT, (const struct sockaddr *)&at, size);
     close(fd);
     return -1;
-}
-
-static bool is_taken(const char *what)
-{
-    struct sockaddr_un at;
-    socklen_t size;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    bool there = fd >= 0 && address_of(what, &at, &size) &&
-                 connect(fd, (const struct sockaddr *)&at, size) == 0;
-    if (fd >= 0)
-        close(fd);
-    return there;
-}
-
-static void rank_name(int rank, char buf[32])
-{
-    snprintf(buf, 32, "rank %d", rank);
-}
-
-/* The name of this process while it is in the calls, or -1. */
-static int come(const struct comm_launch *l)
-{
-    char name[32];
-    bool taken;
-    if (l->rank < 0)
-        return -1;
-    rank_name(l->rank, name);
-    return take_name(name, &taken);
 }
 
 /* The ranks that have not come; none when all have, or when the launcher does not put all of its
@@ -96,10 +64,15 @@ static void absent(struct comm_names *n)
 {
     struct comm_launch l = comm_launch();
     for (int r = 0; r < l.size && l.local_size == l.size; r++) {
+        struct sockaddr_un at;
+        socklen_t size;
         char name[32];
-        rank_name(r, name);
-        if (!is_taken(name))
+        snprintf(name, sizeof name, "rank %d", r);
+        int fd = name_socket(name, &at, &size);
+        if (fd < 0 || connect(fd, (const struct sockaddr *)&at, size) != 0)
             comm_names_add(n, r);
+        if (fd >= 0)
+            close(fd);
     }
     comm_names_end(n);
 }
@@ -107,12 +80,9 @@ static void absent(struct comm_names *n)
 /* Until `others` have asked for the name that fd holds, or the time is over. */
 static void await_others(int fd, int others)
 {
-    double end = log_now() + REPORTER_S;
-    while (others-- > 0) {
-        double left = end - log_now();
-        char c;
-        if (left <= 0)
-            return;
+    double left, end = log_now() + REPORTER_S;
+    char c;
+    for (; others > 0 && (left = end - log_now()) > 0; others--) {
         struct timeval t = {(time_t)left, (suseconds_t)((left - floor(left)) * 1e6)};
         if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t) != 0 || recv(fd, &c, 1, 0) < 0)
             return;
@@ -140,7 +110,7 @@ static void print_once(const char *text, void (*print)(const char *text))
 
 /* ---- the limit ----
  * Of MPI_Init, which waits for every process that was launched, also for one that will never call
- * it, and of MPI_Finalize, which waits for one that is stopped: a thread keeps the time. */
+ * it, and of MPI_Finalize, which waits for one that is stopped. */
 
 /* What is said when the time is over: `text`, and the process ends with `code`; text NULL: that
  * `what` does not end and which ranks have not come, and ERR_HANG. Texts are borrowed. */
@@ -151,25 +121,24 @@ struct late {
 };
 
 static struct {
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool runs, done;
+    struct comm_time_limit limit;
+    bool runs;
     double limit_s;
     struct late late;
     int come; /* a socket that has the process's name, or -1 */
-} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER, .come = -1};
+} keeper = {.come = -1};
 
 static void log_late(const char *text)
 {
     log_line(LOG_ERROR, "%s", text);
 }
 
-static void too_late(void)
+static void too_late(struct comm_time_limit *limit)
 {
     const struct late *l = &keeper.late;
     struct comm_names away = {.text = ""};
     char text[512];
+    (void)limit;
     if (l->text) {
         print_once(l->text, l->print);
         err_leave(l->code);
@@ -183,39 +152,23 @@ static void too_late(void)
     err_leave(ERR_HANG);
 }
 
-static void *keep_time(void *arg)
-{
-    struct timespec end = comm_deadline(CLOCK_MONOTONIC, ceil(keeper.limit_s));
-    (void)arg;
-    pthread_mutex_lock(&keeper.lock);
-    int rc = 0;
-    while (!keeper.done && rc == 0)
-        rc = pthread_cond_timedwait(&keeper.wake, &keeper.lock, &end);
-    bool late = !keeper.done;
-    pthread_mutex_unlock(&keeper.lock);
-    if (late)
-        too_late();
-    return NULL;
-}
-
 /* Until comm_mpi_limit_end this process is in calls of MPI that wait for all others and know no
  * limit: peers on the same machine can see that it has come to them, and it has limit_s for them
  * (at least START_S; 0: no limit). */
 static void limit(double limit_s, const struct late *late)
 {
-    pthread_condattr_t attr;
     struct comm_launch l = comm_launch();
-    keeper.come = come(&l);
-    if (limit_s <= 0 || l.size < 2 || pthread_condattr_init(&attr) != 0)
+    char name[32];
+    bool taken;
+    snprintf(name, sizeof name, "rank %d", l.rank);
+    keeper.come = l.rank < 0 ? -1 : take_name(name, &taken);
+    if (limit_s <= 0 || l.size < 2)
         return;
     keeper.limit_s = fmax(limit_s, START_S);
     keeper.late = *late;
-    keeper.done = false;
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&keeper.wake, &attr);
-    pthread_condattr_destroy(&attr);
-    keeper.runs = thread_start(&keeper.thread, keep_time, NULL,
-                               "keep the time of MPI's start or end") == ERR_OK;
+    keeper.limit = (struct comm_time_limit){
+        .period = 0.5, .late = too_late, .end = log_now() + ceil(keeper.limit_s)};
+    keeper.runs = comm_time_limit_begin(&keeper.limit) == ERR_OK;
     if (!keeper.runs)
         log_line(LOG_WARN, "%s", err_text());
 }
@@ -225,14 +178,8 @@ void comm_mpi_limit_end(void)
     if (keeper.come >= 0)
         close(keeper.come);
     keeper.come = -1;
-    if (!keeper.runs)
-        return;
-    pthread_mutex_lock(&keeper.lock);
-    keeper.done = true;
-    pthread_cond_signal(&keeper.wake);
-    pthread_mutex_unlock(&keeper.lock);
-    pthread_join(keeper.thread, NULL);
-    pthread_cond_destroy(&keeper.wake);
+    if (keeper.runs)
+        comm_time_limit_end(&keeper.limit);
     keeper.runs = false;
 }
 
