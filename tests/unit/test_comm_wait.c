@@ -85,21 +85,13 @@ static bool rank_1_goes_now(const struct comm_pending_op *x, int i)
     return false;
 }
 
-static const char *pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    (void)x;
-    (void)buf;
-    return "the last look";
-}
-
 /* Rank 3 wakes rank 0 when it sleeps on. */
 static enum err last_look_body(void *arg, struct comm_world *w)
 {
     struct last_look *l = arg;
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     int ranks[] = {1, 2}, me = comm_rank(w);
-    struct comm_pending_op pending = {.missing = rank_1_goes_now, .text = pending_text,
-                                      .ranks = ranks, .n = 2, .a = e};
+    struct comm_pending_op pending = {.missing = rank_1_goes_now, .ranks = ranks, .n = 2, .a = e};
     if (me == 1) {
         wait_for(&l->go, 5);
         if (l->fails)

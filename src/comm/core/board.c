@@ -101,7 +101,7 @@ void comm_board_waits(struct comm_world *w, const struct comm_pending_op *x, dou
     for (int i = 0; i < x->n; i++)
         if (x->ranks[i] != w->rank && (!any || x->missing(x, i)))
             waits[x->ranks[i] / 64] |= (uint64_t)1 << x->ranks[i] % 64;
-    put_text(e->pending, COMM_PENDING_WORDS, x->text(x, text));
+    put_text(e->pending, COMM_PENDING_WORDS, comm_pending_text(x, text));
     for (int i = 0; i < COMM_WAITS_WORDS; i++)
         atomic_store_explicit(&e->waits[i], waits[i], memory_order_relaxed);
     atomic_store(&e->since, (int64_t)(since * 1e9));

@@ -175,9 +175,6 @@ const char *comm_coll_name(enum comm_coll_kind k);
 bool comm_coll_same(const struct comm_coll *a, const struct comm_coll *b);
 /* "all_reduce(sum) of 12 f32 elements", into buf, which is returned. */
 const char *comm_coll_text(const struct comm_coll *c, char buf[96]);
-/* "..., operation 7 of group 3", into buf, which is returned. */
-const char *comm_coll_pending_text(const struct comm_group *g, const struct comm_coll *c,
-                                   int64_t seq, char buf[COMM_PENDING_TEXT]);
 /* FAIL with ERR_MISMATCH: operation number `seq` of group g differs between the ranks a and b. */
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2]);
@@ -185,16 +182,21 @@ enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int r
 struct comm_pair { int from, to; int64_t sends, receives; };
 enum err comm_pair_mismatch(const struct comm_group *g, int64_t seq, const struct comm_pair *p);
 
-/* ---- the operation that a rank waits for, filled in by each kind of operation ---- */
+/* The operation that a rank waits for: a message; a collective, number seq of its group; or,
+ * without both, the end of the run. All is borrowed for the wait. */
 struct comm_pending_op {
     /* Is ranks[i] still to come? */
     bool (*missing)(const struct comm_pending_op *x, int i);
-    const char *(*text)(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT]);
-    const int *ranks; /* (n) those concerned, borrowed for the wait */
+    const int *ranks; /* (n) those concerned */
     int n;
-    void *a;          /* the operation, borrowed for the wait */
+    const struct comm_msg *msg;
+    const struct comm_group *group;
+    const struct comm_coll *coll;
     int64_t seq;
+    void *a;          /* the transport's own */
 };
+/* "the receive of ...", "..., operation 7 of group 3", into buf, which is returned. */
+const char *comm_pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT]);
 /* This rank is alive. (core/board.c) */
 void comm_heartbeat(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */

@@ -43,15 +43,6 @@ const char *comm_coll_text(const struct comm_coll *c, char buf[96])
     return buf;
 }
 
-const char *comm_coll_pending_text(const struct comm_group *g, const struct comm_coll *c,
-                                   int64_t seq, char buf[COMM_PENDING_TEXT])
-{
-    char what[96];
-    snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
-             comm_coll_text(c, what), seq, g->id);
-    return buf;
-}
-
 enum err comm_coll_mismatch(const struct comm_group *g, int64_t seq, const int rank[2],
                             const struct comm_coll c[2])
 {
@@ -81,6 +72,19 @@ const char *comm_msg_text(const struct comm_msg *m, char buf[COMM_PENDING_TEXT])
     return buf;
 }
 
+const char *comm_pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
+{
+    char what[96];
+    if (x->msg)
+        return comm_msg_text(x->msg, buf);
+    if (x->group)
+        snprintf(buf, COMM_PENDING_TEXT, "%s, operation %" PRId64 " of group %d",
+                 comm_coll_text(x->coll, what), x->seq, x->group->id);
+    else
+        snprintf(buf, COMM_PENDING_TEXT, "the end of the run");
+    return buf;
+}
+
 void comm_names_add(struct comm_names *n, int rank)
 {
     if (n->named == COMM_NAMES) {
@@ -102,7 +106,7 @@ enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_wor
 {
     char what[COMM_PENDING_TEXT];
     FAIL(ERR_PEER, "comm: rank %d has ended without taking part in %s, which rank %d waits for",
-         x->ranks[i], x->text(x, what), w->rank);
+         x->ranks[i], comm_pending_text(x, what), w->rank);
 }
 
 const char *comm_rank_error(const struct comm_world *w, const char *text, char buf[COMM_RANK_TEXT])

@@ -12,8 +12,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/text.h"
-#include <stdio.h>
 
 enum { ABORT_S = 5 }; /* from learning of a failure to ending the job oneself */
 
@@ -99,13 +97,6 @@ static bool end_missing(const struct comm_pending_op *x, int i)
     return i != e->world.rank && e->ended[i] == 0;
 }
 
-static const char *end_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    (void)x;
-    snprintf(buf, COMM_PENDING_TEXT, "the end of the run");
-    return buf;
-}
-
 static enum err end_step(const struct comm_pending_op *x, bool *done)
 {
     struct comm_mpi_endpoint *e = x->a;
@@ -118,8 +109,7 @@ static enum err end_step(const struct comm_pending_op *x, bool *done)
 /* Send that this rank has ended, and wait until all have. */
 static enum err end_together(struct comm_mpi_endpoint *e)
 {
-    struct comm_pending_op x = {.missing = end_missing, .text = end_text, .n = e->world.size,
-                                .a = e};
+    struct comm_pending_op x = {.missing = end_missing, .n = e->world.size, .a = e};
     int *ranks;
     TRY(comm_check_finished(&e->world));
     TRY(mem_new(e->world.size, sizeof *ranks, "the ranks of a world", &ranks));

@@ -3,8 +3,8 @@
  * Groups over MPI, from point-to-point messages, so that the order of summation is ours. A group
  * works on one operation at a time, in the order of starting, by phases (docs/design/comm.md):
  *
- *     headers  every member sends every other what it is about to do (64 bytes); inputs of up to
- *              INLINE bytes are in it, and then this is all there is. A broadcast has one sender
+ *     headers  every member sends every other what it is about to do (64 bytes); what goes to that
+ *              one is in it, if it is up to INLINE bytes. A broadcast has one sender
  *     data     a round of payload: for reductions to the part's owner, into the scratch window;
  *              received when all headers have been compared, so that a mismatch overwrites nothing
  *     gather   all_reduce: the owner's sums to everybody, in place
@@ -22,7 +22,7 @@ enum {
     PIECE_BYTES = 16 << 20, /* of a round without window */
 };
 
-/* What a member states, and its whole input when that is small. */
+/* What a member states, and all that it sends to the other one when that is small. */
 struct header {
     int64_t seq, count, slice;
     int32_t kind, dt, red, root, n, inlined; /* inlined: bytes of `data` */
@@ -47,8 +47,8 @@ struct comm_mpi_group {
     char *window;         /* (n - 1, slice) owned */
     MPI_Request *request; /* (ROWS, n) owned */
     int *index;           /* (ROWS, n) owned, for MPI's answers */
-    struct header *header; /* (n) owned: what came in; at the own index, what goes out to all */
-    struct header *pair;  /* (n) owned: all_to_all: what goes out to each */
+    struct header *header; /* (n) owned: what came in */
+    struct header *out;   /* (n) owned: what goes out to each */
     const char **source;  /* (n) owned: where the members' elements of a sum lie */
 };
 
@@ -57,7 +57,7 @@ struct comm_mpi_group {
 static void group_free(struct comm_mpi_group *m)
 {
     mem_free(m->source);
-    mem_free(m->pair);
+    mem_free(m->out);
     mem_free(m->header);
     mem_free(m->index);
     mem_free(m->request);
@@ -71,7 +71,7 @@ static enum err group_memory(struct comm_mpi_group *m, int n)
     TRY(mem_new(ROWS * n, sizeof *m->request, "requests of a group", &m->request));
     TRY(mem_new(ROWS * n, sizeof *m->index, "requests of a group", &m->index));
     TRY(mem_new(n, sizeof *m->header, "headers of a group", &m->header));
-    TRY(mem_new(n, sizeof *m->pair, "headers of a group", &m->pair));
+    TRY(mem_new(n, sizeof *m->out, "headers of a group", &m->out));
     TRY(mem_new(n, sizeof *m->source, "the members of a group", (void *)&m->source));
     for (int i = 0; i < ROWS * n; i++)
         m->request[i] = MPI_REQUEST_NULL;
@@ -157,75 +157,92 @@ static bool reduces(const struct comm_coll *c)
     return c->kind == COMM_ALL_REDUCE || c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_REDUCE;
 }
 
-/* Elements of the whole input of a member. */
-static int64_t input_count(const struct comm_coll *c, int n)
+/* Is all that goes from one member to the other in the header? Both know. p: all_to_all's. */
+static bool is_inline(const struct comm_coll *c, const struct comm_parts *p, int other)
 {
-    return c->kind == COMM_REDUCE_SCATTER ? c->count * n : c->count;
+    return (c->kind == COMM_ALL_TO_ALL ? p->count[other] : c->count) * c->unit <= INLINE_BYTES;
 }
 
-/* Is the whole input in the headers? */
-static bool is_inline(const struct comm_coll *c, int n)
-{
-    return c->kind != COMM_ALL_TO_ALL && input_count(c, n) * c->unit <= INLINE_BYTES;
-}
-
-/* all_to_all: is a part, which both sides of a pair know? */
-static bool part_is_inline(const struct comm_coll *c, int64_t count)
-{
-    return count * c->unit <= INLINE_BYTES;
-}
-
-/* Elements that rounds go through: of an all_to_all the longest part to or from another member. */
+/* Elements that rounds go through: of an all_to_all the longest part. */
 static int64_t rounds_count(const struct comm_mpi_group *m, const struct comm_coll *c)
 {
-    int64_t longest = 0;
-    if (c->kind != COMM_ALL_TO_ALL)
-        return c->count;
-    for (int i = 0; i < m->g->n; i++)
-        if (i != m->g->me)
-            longest = num_max(longest, num_max(c->send.count[i], c->recv.count[i]));
+    int64_t longest = c->kind == COMM_ALL_TO_ALL ? 0 : c->count;
+    for (int i = 0; i < m->g->n && c->kind == COMM_ALL_TO_ALL; i++)
+        longest = num_max(longest, num_max(c->send.count[i], c->recv.count[i]));
     return longest;
 }
 
-/* Elements of c->count that the round beginning at m->at covers. */
+/* Elements of these that the round beginning at m->at covers. */
 static int64_t round_count(const struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int64_t most = PIECE_BYTES / c->unit;
-    if (c->kind == COMM_ALL_REDUCE)
-        most = m->slice / c->unit * m->g->n;
-    else if (reduces(c))
-        most = m->slice / c->unit;
+    if (reduces(c) && !is_inline(c, NULL, 0))
+        most = m->slice / c->unit * (c->kind == COMM_ALL_REDUCE ? m->g->n : 1);
     return num_min(most, rounds_count(m, c) - m->at);
 }
 
-/* The elements of member `i`'s part of a round, as (first element in the long buffer, count). */
-struct part {
-    int64_t first, count;
+/* all_reduce: where member i's elements of a round begin, in bytes, and how many bytes they are. Of
+ * a small one each member adds all. */
+static int64_t shard_of(const struct comm_mpi_group *m, const struct comm_coll *c, int i,
+                        int64_t *bytes)
+{
+    bool all = is_inline(c, NULL, i);
+    int64_t round = round_count(m, c), each = all ? round : num_ceil_div(round, m->g->n);
+    int64_t first = all ? 0 : num_min(each * i, round);
+    *bytes = num_min(each, round - first) * c->unit;
+    return (m->at + first) * c->unit;
+}
+
+/* What goes to member i in a round, and what comes from it. */
+struct move {
+    const char *from;
+    char *to; /* of a reduction, the staging */
+    int64_t sends, recvs; /* bytes */
 };
 
-static struct part part_of(const struct comm_mpi_group *m, const struct comm_coll *c, int i)
+static struct move move_of(struct comm_mpi_group *m, const struct comm_coll *c, int i)
 {
-    int64_t round = round_count(m, c);
-    if (c->kind == COMM_REDUCE)
-        return (struct part){m->at, i == c->root ? round : 0};
-    if (c->kind != COMM_ALL_REDUCE)
-        return (struct part){i * c->count + m->at, round};
-    int64_t each = num_ceil_div(round, m->g->n);
-    int64_t first = num_min(each * i, round);
-    return (struct part){m->at + first, num_min(each, round - first)};
-}
-
-/* all_to_all: what goes to or comes from member i in a round. */
-static struct part pair_part(const struct comm_mpi_group *m, const struct comm_coll *c,
-                             const struct comm_parts *p, int i)
-{
-    int64_t left = part_is_inline(c, p->count[i]) ? 0 : p->count[i] - m->at;
-    return (struct part){p->at[i] + m->at, num_max(0, num_min(round_count(m, c), left))};
-}
-
-static char *slice_of(const struct comm_mpi_group *m, int member)
-{
-    return m->window + m->slice * (member < m->g->me ? member : member - 1);
+    int me = m->g->me;
+    int64_t at = m->at * c->unit, round = round_count(m, c) * c->unit, part = c->count * c->unit;
+    char *out = c->out;
+    struct move v = {.from = (const char *)c->in + at, .to = out, .sends = round, .recvs = round};
+    if (!reduces(c))
+        v.to += at;
+    else if (i != me)
+        v.to = is_inline(c, NULL, i) ? m->header[i].data
+                                     : m->window + m->slice * (i < me ? i : i - 1);
+    switch (c->kind) {
+    case COMM_ALL_REDUCE:
+        v.from = (const char *)c->in + shard_of(m, c, i, &v.sends);
+        (void)shard_of(m, c, me, &v.recvs);
+        if (m->phase != PHASE_GATHER)
+            break;
+        v.to = out + shard_of(m, c, i, &v.recvs);
+        v.from = out + shard_of(m, c, me, &v.sends);
+        break;
+    case COMM_REDUCE_SCATTER:
+        v.from += i * part;
+        break;
+    case COMM_ALL_GATHER:
+        v.to += i * part;
+        break;
+    case COMM_ALL_TO_ALL:
+        v.from += c->send.at[i] * c->unit;
+        v.to += c->recv.at[i] * c->unit;
+        v.sends = num_max(0, num_min(round, c->send.count[i] * c->unit - at));
+        v.recvs = num_max(0, num_min(round, c->recv.count[i] * c->unit - at));
+        break;
+    case COMM_REDUCE:
+        v.sends = i == c->root ? round : 0;
+        v.recvs = me == c->root ? round : 0;
+        break;
+    case COMM_BROADCAST:
+    case COMM_BARRIER: /* count 0 */
+        v.sends = me == c->root ? round : 0;
+        v.recvs = i == c->root ? round : 0;
+        break;
+    }
+    return v;
 }
 
 /* ---- the phases ---- */
@@ -233,127 +250,73 @@ static char *slice_of(const struct comm_mpi_group *m, int member)
 /* Payload of the round that goes out: right behind the header, or behind the last round. */
 static enum err send_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
-    bool pairs = c->kind == COMM_ALL_TO_ALL;
     for (int i = 0; i < m->g->n; i++) {
-        struct part p = pairs ? pair_part(m, c, &c->send, i) : part_of(m, c, i);
-        if (reduces(c) || pairs)
-            TRY(post_send(m, ROW_SEND, i, (const char *)c->in + p.first * c->unit,
-                          p.count * c->unit));
-        else if (c->kind == COMM_ALL_GATHER || c->root == m->g->me)
-            TRY(post_send(m, ROW_SEND, i, (const char *)c->in + m->at * c->unit,
-                          p.count * c->unit));
+        struct move v = move_of(m, c, i);
+        if (!is_inline(c, &c->send, i))
+            TRY(post_send(m, ROW_SEND, i, v.from, v.sends));
     }
     return ERR_OK;
 }
 
+/* What comes in; and what a member sends itself, or came with the headers, to its place. */
 static enum err recv_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
-    int me = m->g->me;
-    bool pairs = c->kind == COMM_ALL_TO_ALL;
     for (int i = 0; i < m->g->n; i++) {
-        struct part p = pairs ? pair_part(m, c, &c->recv, i) : part_of(m, c, reduces(c) ? me : i);
-        if (reduces(c))
-            TRY(post_recv(m, ROW_RECV, i, i == me ? NULL : slice_of(m, i), p.count * c->unit));
-        else if (c->kind == COMM_ALL_GATHER || pairs)
-            TRY(post_recv(m, ROW_RECV, i, (char *)c->out + p.first * c->unit, p.count * c->unit));
-        else if (i == c->root)
-            TRY(post_recv(m, ROW_RECV, i, (char *)c->out + m->at, p.count));
+        struct move v = move_of(m, c, i);
+        const char *here = i == m->g->me ? v.from : m->header[i].data;
+        if (i != m->g->me && !is_inline(c, &c->recv, i))
+            TRY(post_recv(m, ROW_RECV, i, v.to, v.recvs));
+        else if (!reduces(c) && v.recvs > 0 && here != v.to)
+            memcpy(v.to, here, (size_t)v.recvs);
     }
     return ERR_OK;
 }
 
-/* Reduce `count` elements of m->source, in member order, to `out`, which may be one of them. */
-static void reduce(const struct comm_mpi_group *m, const struct comm_coll *c, char *out,
-                   int64_t count)
+/* This member's part of the round, from all members in their order. */
+static void reduce_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
+    struct move own = move_of(m, c, m->g->me);
     struct comm_accum t;
-    int64_t step = comm_accum_elements(c->dt);
-    for (int64_t at = 0; at < count; at += step) {
-        int64_t k = num_min(step, count - at), byte = at * c->unit;
+    int64_t step = comm_accum_elements(c->dt) * c->unit;
+    if (own.recvs == 0)
+        return;
+    int64_t at = c->kind == COMM_ALL_REDUCE ? own.from - (const char *)c->in : m->at * c->unit;
+    char *out = (char *)c->out + at; /* may be one of the summands */
+    for (int i = 0; i < m->g->n; i++)
+        m->source[i] = i == m->g->me ? own.from : move_of(m, c, i).to;
+    for (int64_t byte = 0; byte < own.recvs; byte += step) {
+        int64_t bytes = num_min(step, own.recvs - byte), k = bytes / c->unit;
         comm_accum_set(&t, m->source[0] + byte, k, c->dt);
         for (int i = 1; i < m->g->n; i++)
             comm_accum_add(&t, c->red, m->source[i] + byte, k, c->dt);
-        memcpy(out + byte, comm_accum_result(&t, k, c->dt), (size_t)(k * c->unit));
+        memcpy(out + byte, comm_accum_result(&t, k, c->dt), (size_t)bytes);
     }
 }
 
-/* This member's part of the round from all slices. */
-static void reduce_round(struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    struct part p = part_of(m, c, m->g->me);
-    int64_t to = c->kind == COMM_ALL_REDUCE ? p.first : m->at;
-    if (p.count == 0)
-        return;
-    for (int i = 0; i < m->g->n; i++)
-        m->source[i] = i == m->g->me ? (const char *)c->in + p.first * c->unit : slice_of(m, i);
-    reduce(m, c, (char *)c->out + to * c->unit, p.count);
-}
-
-/* all_reduce: own sums to all, theirs in place. The round's other messages have completed. */
-static enum err gather_round(struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    struct part own = part_of(m, c, m->g->me);
-    for (int i = 0; i < m->g->n; i++) {
-        struct part p = part_of(m, c, i);
-        TRY(post_send(m, ROW_SEND, i, (char *)c->out + own.first * c->unit, own.count * c->unit));
-        TRY(post_recv(m, ROW_RECV, i, (char *)c->out + p.first * c->unit, p.count * c->unit));
-    }
-    return ERR_OK;
-}
-
-/* The whole result from the headers. */
-static void take_inline(struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    int n = m->g->n, me = m->g->me;
-    int64_t bytes = c->count * c->unit;
-    for (int i = 0; i < n; i++)
-        m->source[i] = m->header[i].data + (c->kind == COMM_REDUCE_SCATTER ? me * bytes : 0);
-    if (bytes == 0 || (c->kind == COMM_REDUCE && me != c->root))
-        return;
-    if (reduces(c))
-        reduce(m, c, c->out, c->count);
-    else if (c->kind == COMM_ALL_GATHER)
-        for (int i = 0; i < n; i++)
-            memcpy((char *)c->out + i * bytes, m->source[i], (size_t)bytes);
-    else if (c->kind == COMM_BROADCAST && me != c->root)
-        memcpy(c->out, m->source[c->root], (size_t)bytes);
-}
-
-/* all_to_all: the header for member i, with its part if that is inline. */
-static struct header *pair_header(struct comm_mpi_group *m, const struct comm_coll *c, int i)
-{
-    struct header *h = &m->pair[i];
-    int64_t count = c->send.count[i];
-    *h = m->header[m->g->me];
-    h->count = count;
-    h->inlined = part_is_inline(c, count) ? (int)(count * c->unit) : 0;
-    if (h->inlined > 0)
-        memcpy(h->data, (const char *)c->in + c->send.at[i] * c->unit, (size_t)h->inlined);
-    return h;
-}
-
-/* Begin operation `done`: headers, and the first payload behind them. */
+/* Begin operation `done`: headers, and the first payload in or behind them. */
 static enum err launch(struct comm_mpi_group *m, const struct comm_coll *c)
 {
     int n = m->g->n, me = m->g->me;
-    bool all_inline = is_inline(c, n), flat = c->kind == COMM_BROADCAST;
-    int64_t inlined = all_inline ? input_count(c, n) * c->unit : 0;
-    struct header *own = &m->header[me];
-    *own = (struct header){.seq = m->done, .count = c->count, .slice = m->slice,
-                           .kind = (int)c->kind, .dt = (int)c->dt, .red = (int)c->red,
-                           .root = c->root, .n = n, .inlined = (int)inlined};
-    if (inlined > 0)
-        memcpy(own->data, c->in, (size_t)inlined);
+    bool flat = c->kind == COMM_BROADCAST;
     m->at = 0;
     m->phase = PHASE_HEADERS;
     for (int i = 0; i < n; i++) {
-        struct header *h = c->kind == COMM_ALL_TO_ALL ? pair_header(m, c, i) : own;
+        struct move v = move_of(m, c, i);
+        struct header *h = &m->out[i];
+        int64_t inlined = is_inline(c, &c->send, i) ? v.sends : 0;
+        *h = (struct header){.seq = m->done, .count = c->count, .slice = m->slice,
+                             .kind = (int)c->kind, .dt = (int)c->dt, .red = (int)c->red,
+                             .root = c->root, .n = n, .inlined = (int)inlined};
+        if (c->kind == COMM_ALL_TO_ALL)
+            h->count = c->send.count[i];
+        if (inlined > 0)
+            memcpy(h->data, v.from, (size_t)inlined);
         if (!flat || me == c->root)
-            TRY(post_send(m, ROW_HEADER_SEND, i, h, HEADER_BYTES + h->inlined));
+            TRY(post_send(m, ROW_HEADER_SEND, i, h, HEADER_BYTES + inlined));
         if (!flat || i == c->root)
             TRY(post_recv(m, ROW_HEADER_RECV, i, &m->header[i], sizeof *h));
     }
-    return all_inline ? ERR_OK : send_round(m, c);
+    return send_round(m, c);
 }
 
 /* Compare the headers with the own one. */
@@ -381,57 +344,22 @@ static enum err check_headers(const struct comm_mpi_group *m, const struct comm_
     return ERR_OK;
 }
 
-/* all_gather: what a member sends to the others, in its own output, too. */
-static void place_own(const struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    int64_t bytes = c->count * c->unit;
-    char *own = (char *)c->out + m->g->me * bytes;
-    if (own != c->in)
-        memcpy(own, c->in, (size_t)bytes);
-}
-
-/* all_to_all: what a member sends itself, and what came with the headers, to its place. */
-static void place_parts(const struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    int me = m->g->me;
-    for (int i = 0; i < m->g->n; i++) {
-        int64_t bytes = c->recv.count[i] * c->unit;
-        const char *from = i == me ? (const char *)c->in + c->send.at[i] * c->unit
-                                   : m->header[i].data;
-        if (bytes > 0 && (i == me || part_is_inline(c, c->recv.count[i])))
-            memcpy((char *)c->out + c->recv.at[i] * c->unit, from, (size_t)bytes);
-    }
-}
-
-/* The headers are here. */
-static enum err after_headers(struct comm_mpi_group *m, const struct comm_coll *c)
-{
-    TRY(check_headers(m, c));
-    if (is_inline(c, m->g->n)) {
-        take_inline(m, c);
-        m->phase = PHASE_IDLE;
-        m->done++;
-        return ERR_OK;
-    }
-    if (c->kind == COMM_ALL_GATHER)
-        place_own(m, c);
-    if (c->kind == COMM_ALL_TO_ALL)
-        place_parts(m, c);
-    m->phase = PHASE_DATA;
-    return recv_round(m, c);
-}
-
 /* All messages of the phase have completed. */
 static enum err after_round(struct comm_mpi_group *m, const struct comm_coll *c)
 {
+    if (m->phase == PHASE_HEADERS) {
+        TRY(check_headers(m, c));
+        m->phase = PHASE_DATA;
+        return recv_round(m, c);
+    }
     if (m->phase == PHASE_DATA && reduces(c))
         reduce_round(m, c);
-    if (m->phase == PHASE_DATA && c->kind == COMM_ALL_REDUCE) {
-        m->phase = PHASE_GATHER;
-        return gather_round(m, c);
+    if (m->phase == PHASE_DATA && c->kind == COMM_ALL_REDUCE && !is_inline(c, NULL, 0)) {
+        m->phase = PHASE_GATHER; /* own sums to all, theirs in place */
+    } else {
+        m->at += round_count(m, c);
+        m->phase = m->at < rounds_count(m, c) ? PHASE_DATA : PHASE_IDLE;
     }
-    m->at += round_count(m, c);
-    m->phase = m->at < rounds_count(m, c) ? PHASE_DATA : PHASE_IDLE;
     if (m->phase == PHASE_IDLE) {
         m->done++;
         return ERR_OK;
@@ -446,20 +374,14 @@ static enum err advance(struct comm_mpi_active *a)
     struct comm_mpi_group *m = (struct comm_mpi_group *)a;
     while (m->done < m->queued) {
         const struct comm_coll *c = &m->queue[m->done % COMM_UNFINISHED_MAX];
-        bool all;
-        if (m->phase == PHASE_IDLE) {
-            TRY(launch(m, c));
-        } else if (m->phase == PHASE_HEADERS) {
+        bool all = true;
+        if (m->phase == PHASE_HEADERS)
             TRY(test_rows(m, ROW_HEADER_SEND, ROW_HEADER_RECV, &all));
-            if (!all)
-                return ERR_OK;
-            TRY(after_headers(m, c));
-        } else {
+        else if (m->phase != PHASE_IDLE)
             TRY(test_rows(m, ROW_SEND, ROW_RECV, &all));
-            if (!all)
-                return ERR_OK;
-            TRY(after_round(m, c));
-        }
+        if (!all)
+            return ERR_OK;
+        TRY(m->phase == PHASE_IDLE ? launch(m, c) : after_round(m, c));
     }
     deactivate(m);
     return ERR_OK;
@@ -490,8 +412,7 @@ enum err comm_mpi_coll_start(struct comm_group *g, const struct comm_coll *c, bo
 
 static enum err coll_step(const struct comm_pending_op *x, bool *done)
 {
-    const struct comm_group *g = x->a;
-    const struct comm_mpi_group *m = g->impl;
+    const struct comm_mpi_group *m = x->group->impl;
     *done = m->done > x->seq;
     return ERR_OK;
 }
@@ -500,7 +421,7 @@ static enum err coll_step(const struct comm_pending_op *x, bool *done)
  * holds this one up, its missing members are this one's too. */
 static bool member_missing(const struct comm_pending_op *x, int i)
 {
-    const struct comm_group *g = x->a;
+    const struct comm_group *g = x->group;
     const struct comm_mpi_group *m = g->impl;
     if (m->phase == PHASE_HEADERS)
         return m->request[ROW_HEADER_RECV * g->n + i] != MPI_REQUEST_NULL;
@@ -508,16 +429,11 @@ static bool member_missing(const struct comm_pending_op *x, int i)
            m->request[ROW_SEND * g->n + i] != MPI_REQUEST_NULL;
 }
 
-static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    const struct comm_group *g = x->a;
-    const struct comm_mpi_group *m = g->impl;
-    return comm_coll_pending_text(g, &m->queue[x->seq % COMM_UNFINISHED_MAX], x->seq, buf);
-}
-
 enum err comm_mpi_coll_finish(struct comm_group *g)
 {
-    struct comm_pending_op x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
-                                .n = g->n, .a = g, .seq = g->finished};
+    const struct comm_mpi_group *m = g->impl;
+    struct comm_pending_op x = {.missing = member_missing, .ranks = g->ranks, .n = g->n, .group = g,
+                                .coll = &m->queue[g->finished % COMM_UNFINISHED_MAX],
+                                .seq = g->finished};
     return comm_mpi_wait(comm_mpi_endpoint(g->world), &x, coll_step);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Messages over MPI: they travel straight between the callers' buffers, beyond an int's bytes as a
- * count of 1 MiB blocks and a rest. The request's words: 1: peer's rank; 2, 3: MPI's requests for
- * the blocks and the rest; 4: bytes; 5: tag, negative (-1 - tag) for a receive.
+ * count of 1 MiB blocks and a rest.
  */
 #include "comm/host/mpi.h"
 
@@ -11,27 +10,25 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The request's words: BLOCKS and REST hold MPI's requests; TAG is -1 - tag for a receive. */
+enum word { PEER, BYTES, TAG, BLOCKS, REST };
+
 static MPI_Request get_request(const struct comm_req *r, int i)
 {
     MPI_Request q;
     _Static_assert(sizeof q <= sizeof r->word[0], "a request of MPI fits a word");
-    memcpy(&q, &r->word[2 + i], sizeof q);
+    memcpy(&q, &r->word[(int)BLOCKS + i], sizeof q);
     return q;
-}
-
-static void put_request(struct comm_req *r, int i, MPI_Request q)
-{
-    memcpy(&r->word[2 + i], &q, sizeof q);
 }
 
 static struct comm_msg msg_of(const struct comm_req *r, int me)
 {
-    int tag = (int)r->word[5], peer = (int)r->word[1];
+    int tag = (int)r->word[TAG], peer = (int)r->word[PEER];
     static char there; /* marks a receive */
-    if (tag < 0)
-        return (struct comm_msg){.from = peer, .to = me, .tag = -1 - tag, .bytes = r->word[4],
-                                 .dst = &there};
-    return (struct comm_msg){.from = me, .to = peer, .tag = tag, .bytes = r->word[4]};
+    return tag < 0 ? (struct comm_msg){.from = peer, .to = me, .tag = -1 - tag,
+                                       .bytes = r->word[BYTES], .dst = &there}
+                   : (struct comm_msg){.from = me, .to = peer, .tag = tag,
+                                       .bytes = r->word[BYTES]};
 }
 
 /* Start piece 0 (whole blocks) or 1 (the rest) of a message. */
@@ -48,7 +45,7 @@ static enum err post_piece(struct comm_mpi_endpoint *e, const struct comm_msg *m
         TRY_MPI(MPI_Irecv((char *)m->dst + at, count, type, m->from, m->tag, e->msg, &q));
     else if (needed)
         TRY_MPI(MPI_Isend((const char *)m->src + at, count, type, m->to, m->tag, e->msg, &q));
-    put_request(r, piece, q);
+    memcpy(&r->word[(int)BLOCKS + piece], &q, sizeof q);
     return ERR_OK;
 }
 
@@ -60,9 +57,9 @@ static enum err msg_post(struct comm_mpi_endpoint *e, const struct comm_msg *m, 
     TRY(comm_mpi_check(e, buf));
     if (m->tag > e->tag_max || m->bytes / COMM_MPI_BLOCK > INT_MAX)
         FAIL(ERR_INTERNAL, "comm: %s: MPI's tags end at %d and messages at 2 PiB", buf, e->tag_max);
-    r->word[1] = m->dst ? m->from : m->to;
-    r->word[4] = m->bytes;
-    r->word[5] = m->dst ? -1 - m->tag : m->tag;
+    r->word[PEER] = m->dst ? m->from : m->to;
+    r->word[BYTES] = m->bytes;
+    r->word[TAG] = m->dst ? -1 - m->tag : m->tag;
     TRY(post_piece(e, m, r, 0));
     TRY(post_piece(e, m, r, 1));
     return ERR_OK;
@@ -73,11 +70,6 @@ enum err comm_mpi_msg_start(struct comm_world *w, const struct comm_msg *m, stru
     enum err err = msg_post(comm_mpi_endpoint(w), m, r);
     return err == ERR_OK ? ERR_OK : comm_mpi_give_up(comm_mpi_endpoint(w), err);
 }
-
-struct pending_msg {
-    struct comm_mpi_endpoint *e;
-    struct comm_req *r;
-};
 
 static enum err fail_length(const struct comm_msg *m, const char *sent)
 {
@@ -103,11 +95,10 @@ static enum err check_length(const struct comm_mpi_endpoint *e, const struct com
 
 static enum err msg_step(const struct comm_pending_op *x, bool *done)
 {
-    const struct pending_msg *mw = x->a;
-    struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
+    struct comm_req *r = x->a;
     *done = true;
     for (int i = 0; i < 2; i++) {
-        MPI_Request q = get_request(mw->r, i);
+        MPI_Request q = get_request(r, i);
         MPI_Status status;
         int come;
         if (q == MPI_REQUEST_NULL)
@@ -116,11 +107,11 @@ static enum err msg_step(const struct comm_pending_op *x, bool *done)
         if (rc != MPI_SUCCESS)
             MPI_Error_class(rc, &class);
         if (class == MPI_ERR_TRUNCATE)
-            return fail_length(&m, "more bytes");
+            return fail_length(x->msg, "more bytes");
         TRY_MPI(rc);
-        put_request(mw->r, i, q);
-        if (come && m.dst)
-            TRY(check_length(mw->e, &m, i, &status));
+        memcpy(&r->word[(int)BLOCKS + i], &q, sizeof q);
+        if (come && x->msg->dst)
+            TRY(check_length(comm_mpi_endpoint(r->world), x->msg, i, &status));
         *done = *done && come;
     }
     return ERR_OK;
@@ -128,23 +119,14 @@ static enum err msg_step(const struct comm_pending_op *x, bool *done)
 
 static bool msg_missing(const struct comm_pending_op *x, int i)
 {
-    const struct pending_msg *mw = x->a;
     (void)i;
-    return get_request(mw->r, 0) != MPI_REQUEST_NULL || get_request(mw->r, 1) != MPI_REQUEST_NULL;
-}
-
-static const char *msg_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    const struct pending_msg *mw = x->a;
-    struct comm_msg m = msg_of(mw->r, mw->e->world.rank);
-    return comm_msg_text(&m, buf);
+    return get_request(x->a, 0) != MPI_REQUEST_NULL || get_request(x->a, 1) != MPI_REQUEST_NULL;
 }
 
 enum err comm_mpi_msg_finish(struct comm_world *w, struct comm_req *r)
 {
-    struct pending_msg mw = {.e = comm_mpi_endpoint(w), .r = r};
-    int peer = (int)r->word[1];
-    struct comm_pending_op x = {.missing = msg_missing, .text = msg_text, .ranks = &peer, .n = 1,
-                                .a = &mw};
-    return comm_mpi_wait(mw.e, &x, msg_step);
+    struct comm_msg m = msg_of(r, w->rank);
+    int peer = (int)r->word[PEER];
+    struct comm_pending_op x = {.missing = msg_missing, .ranks = &peer, .n = 1, .msg = &m, .a = r};
+    return comm_mpi_wait(comm_mpi_endpoint(w), &x, msg_step);
 }

@@ -173,7 +173,7 @@ static enum err wait_loop(struct comm_mpi_endpoint *e, const struct comm_pending
     for (int64_t looks = 0;; looks++) {
         bool done = false;
         if (e->failed)
-            TRY(comm_mpi_check(e, x->text(x, buf)));
+            TRY(comm_mpi_check(e, comm_pending_text(x, buf)));
         TRY(step(x, &done));
         if (done)
             return ERR_OK;

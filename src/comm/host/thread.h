@@ -79,8 +79,8 @@ void comm_thread_wake(struct comm_thread_job *j, int rank);
 void comm_thread_wake_all(struct comm_thread_job *j);
 
 /* This rank has failed: wake all, and return when no peer touches published buffers any more
- * (each is at most one piece away from noticing). */
-void comm_thread_fail(struct comm_thread_endpoint *e);
+ * (each is at most one piece away from noticing). True: it is the first. */
+bool comm_thread_fail(struct comm_thread_endpoint *e);
 
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
 enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what);

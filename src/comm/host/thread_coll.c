@@ -58,11 +58,15 @@ static enum err group_new(const struct comm_group *g, struct comm_thread_group *
 {
     struct comm_thread_group *m;
     enum err err;
+    int64_t slots = (int64_t)RING * g->n;
     TRY(mem_new(1, sizeof *m, "a group of threads", &m));
     m->id = g->id;
     m->n = g->n;
+    if (pthread_mutex_init(&m->lock, NULL) != 0) {
+        mem_free(m);
+        FAIL(ERR_MEMORY, "comm: no lock for group %d", g->id);
+    }
     TRY_OR(out_group, mem_new(g->n, sizeof *m->ranks, "the ranks of a group", &m->ranks));
-    int64_t slots = (int64_t)RING * g->n;
     TRY_OR(out_group, mem_new(slots, sizeof *m->arg, "the slots of a group", &m->arg));
     TRY_OR(out_group, mem_new(slots, sizeof *m->here, "the slots of a group", &m->here));
     memcpy(m->ranks, g->ranks, (size_t)g->n * sizeof *m->ranks);
@@ -70,16 +74,10 @@ static enum err group_new(const struct comm_group *g, struct comm_thread_group *
         m->slot[i].arg = m->arg + (int64_t)i * g->n;
         m->slot[i].here = m->here + (int64_t)i * g->n;
     }
-    if (pthread_mutex_init(&m->lock, NULL) == 0) {
-        *out = m;
-        return ERR_OK;
-    }
-    err = err_set(ERR_MEMORY, __FILE__, __LINE__, "comm: no lock for group %d", g->id);
+    *out = m;
+    return ERR_OK;
 out_group:
-    mem_free(m->here);
-    mem_free(m->arg);
-    mem_free(m->ranks);
-    mem_free(m);
+    group_free(m);
     return err;
 }
 
@@ -156,61 +154,39 @@ static int64_t block_elements(const struct comm_coll *c)
 
 /* The elements of an operation form parts, each cut into blocks: of an all_to_all what a member
  * receives, else runs of `count`. */
-static int64_t coll_parts(const struct comm_coll *c, int n)
-{
-    bool wide = c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER;
-    return wide || c->kind == COMM_ALL_TO_ALL ? n : 1;
-}
-
 static int64_t part_blocks(const struct comm_coll *arg, int64_t part)
 {
     return num_ceil_div(arg[arg->kind == COMM_ALL_TO_ALL ? part : 0].count, block_elements(arg));
 }
 
-static int64_t coll_blocks(const struct comm_coll *arg, int n)
-{
-    int64_t blocks = 0;
-    for (int64_t part = 0; part < coll_parts(arg, n); part++)
-        blocks += part_blocks(arg, part);
-    return blocks;
-}
-
-/* Sum (or maximum) over the members of elements [at, at + k) of `in`, into *t. */
-static const void *reduce(struct comm_accum *t, const struct comm_coll *arg, int n, int64_t at,
-                          int64_t k)
-{
-    enum dtype dt = arg[0].dt;
-    int64_t byte = at * arg[0].unit;
-    comm_accum_set(t, (const char *)arg[0].in + byte, k, dt);
-    for (int m = 1; m < n; m++)
-        comm_accum_add(t, arg[0].red, (const char *)arg[m].in + byte, k, dt);
-    return comm_accum_result(t, k, dt);
-}
-
-/* Elements [at, at + k) of part `part`. */
+/* Elements [at, at + k) of part `part`: the sum (or maximum) over the members. */
 static void reduce_block(const struct comm_coll *arg, int n, int64_t part, int64_t at, int64_t k)
 {
     struct comm_accum t;
-    int64_t step = comm_accum_elements(arg[0].dt), unit = arg[0].unit;
+    enum dtype dt = arg[0].dt;
+    int64_t step = comm_accum_elements(dt), unit = arg[0].unit;
+    int64_t one = arg[0].kind == COMM_REDUCE ? arg[0].root : part;
+    bool all = arg[0].kind == COMM_ALL_REDUCE;
     for (int64_t end = at + k; at < end; at += step) {
-        int64_t run = num_min(step, end - at);
-        size_t bytes = (size_t)(run * unit);
-        const void *x = reduce(&t, arg, n, part * arg[0].count + at, run);
-        bool all = arg[0].kind == COMM_ALL_REDUCE;
-        int64_t one = arg[0].kind == COMM_REDUCE ? arg[0].root : part;
+        int64_t run = num_min(step, end - at), byte = (part * arg[0].count + at) * unit;
+        comm_accum_set(&t, (const char *)arg[0].in + byte, run, dt);
+        for (int m = 1; m < n; m++)
+            comm_accum_add(&t, arg[0].red, (const char *)arg[m].in + byte, run, dt);
+        const void *x = comm_accum_result(&t, run, dt);
         for (int64_t m = all ? 0 : one; m < (all ? n : one + 1); m++)
-            memcpy((char *)arg[m].out + at * unit, x, bytes);
+            memcpy((char *)arg[m].out + at * unit, x, (size_t)(run * unit));
     }
 }
 
-/* Bytes [byte, byte + k) of member `from`'s input to `to_byte` on of everybody's output. */
-static void copy_block(const struct comm_coll *arg, int n, int64_t from, const int64_t range[3])
+/* Elements [at, at + k) of member `from`'s input to everybody's output, from `to` on. */
+static void copy_block(const struct comm_coll *arg, int n, int64_t from, int64_t at, int64_t k,
+                       int64_t to)
 {
-    const char *x = (const char *)arg[from].in + range[0];
+    const char *x = (const char *)arg[from].in + at * arg[0].unit;
     for (int m = 0; m < n; m++) {
-        char *y = (char *)arg[m].out + range[1];
+        char *y = (char *)arg[m].out + to * arg[0].unit;
         if (y != x)
-            memcpy(y, x, (size_t)range[2]);
+            memcpy(y, x, (size_t)(k * arg[0].unit));
     }
 }
 
@@ -245,14 +221,13 @@ static void do_block(const struct slot *slot, int n, int64_t block)
     case COMM_ALL_REDUCE:
     case COMM_REDUCE_SCATTER:
     case COMM_REDUCE:
-        reduce_block(slot->arg, n, part, at, k);
+        reduce_block(c, n, part, at, k);
         break;
     case COMM_ALL_GATHER:
-        copy_block(slot->arg, n, part, (int64_t[3]){at * c->unit, (part * c->count + at) * c->unit,
-                                                    k * c->unit});
+        copy_block(c, n, part, at, k, part * c->count + at);
         break;
     case COMM_BROADCAST:
-        copy_block(slot->arg, n, c->root, (int64_t[3]){at, at, k});
+        copy_block(c, n, c->root, at, k, at);
         break;
     case COMM_BARRIER:
         break;
@@ -341,18 +316,19 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c,
     }
     if (!last)
         return ERR_OK;
-    slot->blocks = coll_blocks(slot->arg, g->n);
+    bool parts = c->kind == COMM_REDUCE_SCATTER || c->kind == COMM_ALL_GATHER ||
+                 c->kind == COMM_ALL_TO_ALL;
+    slot->blocks = 0;
+    for (int part = 0; part < (parts ? g->n : 1); part++)
+        slot->blocks += part_blocks(slot->arg, part);
     atomic_store(&slot->next, 0);
     atomic_store(&slot->left, slot->blocks);
     atomic_store(&slot->open, g->started + 1);
-    if (slot->blocks == 0) {
+    if (slot->blocks == 1)
+        return work(g, slot, g->started);
+    if (slot->blocks == 0)
         atomic_store(&slot->complete, g->started + 1);
-        wake_members(g);
-    } else if (slot->blocks == 1) {
-        TRY(work(g, slot, g->started));
-    } else {
-        wake_members(g);
-    }
+    wake_members(g);
     return ERR_OK;
 }
 
@@ -360,8 +336,7 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c,
 
 static const struct slot *slot_of(const struct comm_pending_op *x)
 {
-    const struct comm_group *g = x->a;
-    const struct comm_thread_group *m = g->impl;
+    const struct comm_thread_group *m = x->group->impl;
     return &m->slot[x->seq % RING];
 }
 
@@ -377,30 +352,23 @@ static bool is_complete(const struct comm_pending_op *x)
 
 static bool member_missing(const struct comm_pending_op *x, int i)
 {
-    const struct comm_group *g = x->a;
-    struct comm_thread_group *m = g->impl;
+    struct comm_thread_group *m = x->group->impl;
     pthread_mutex_lock(&m->lock);
     bool here = slot_of(x)->here[i] > x->seq;
     pthread_mutex_unlock(&m->lock);
     return !here;
 }
 
-static const char *coll_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    const struct comm_group *g = x->a;
-    return comm_coll_pending_text(g, &slot_of(x)->arg[g->me], x->seq, buf);
-}
-
 enum err comm_thread_coll_finish(struct comm_group *g)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     struct comm_thread_group *m = g->impl;
-    struct comm_pending_op x = {.missing = member_missing, .text = coll_text, .ranks = g->ranks,
-                                .n = g->n, .a = g, .seq = g->finished};
+    struct slot *slot = &m->slot[g->finished % RING];
+    struct comm_pending_op x = {.missing = member_missing, .ranks = g->ranks, .n = g->n, .group = g,
+                                .coll = &slot->arg[g->me], .seq = g->finished};
     TRY(comm_thread_wait(e, &x, is_open));
     if (is_complete(&x))
         return ERR_OK;
-    TRY(work(g, &m->slot[x.seq % RING], x.seq));
-    TRY(comm_thread_wait(e, &x, is_complete));
-    return ERR_OK;
+    TRY(work(g, slot, x.seq));
+    return comm_thread_wait(e, &x, is_complete);
 }

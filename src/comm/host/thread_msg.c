@@ -41,12 +41,6 @@ static enum err take(struct comm_thread_endpoint *e, struct comm_thread_msg **ou
     return ERR_OK;
 }
 
-static void give(struct comm_thread_endpoint *e, struct comm_thread_msg *m)
-{
-    m->next = e->free;
-    e->free = m;
-}
-
 void comm_thread_msg_release(struct comm_thread_endpoint *e)
 {
     while (e->slabs) {
@@ -69,13 +63,6 @@ static struct comm_thread_msg *queue_match(struct comm_thread_queue *q, const st
         return x;
     }
     return NULL;
-}
-
-static void queue_push(struct comm_thread_queue *q, struct comm_thread_msg *m)
-{
-    m->next = NULL;
-    *q->last = m;
-    q->last = &m->next;
 }
 
 /* Move the bytes of a matched pair and wake the side that came first. */
@@ -108,16 +95,20 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     struct comm_thread_mailbox *mailbox = &e->job->endpoint[m->to].mailbox;
+    struct comm_thread_queue *own = m->src ? &mailbox->sends : &mailbox->recvs;
     struct comm_thread_msg *mine;
     char buf[COMM_PENDING_TEXT];
     TRY(comm_thread_check(e, comm_msg_text(m, buf)));
     TRY(take(e, &mine));
     mine->what = *m;
+    mine->next = NULL;
     atomic_store(&mine->done, false);
     pthread_mutex_lock(&mailbox->lock);
     struct comm_thread_msg *first = queue_match(m->src ? &mailbox->recvs : &mailbox->sends, m);
-    if (!first)
-        queue_push(m->src ? &mailbox->sends : &mailbox->recvs, mine);
+    if (!first) {
+        *own->last = mine;
+        own->last = &mine->next;
+    }
     pthread_mutex_unlock(&mailbox->lock);
     if (first) {
         TRY(deliver(e, mine, first));
@@ -139,20 +130,15 @@ static bool msg_missing(const struct comm_pending_op *x, int i)
     return !msg_ready(x);
 }
 
-static const char *pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT])
-{
-    const struct comm_thread_msg *m = x->a;
-    return comm_msg_text(&m->what, buf);
-}
-
 enum err comm_thread_msg_finish(struct comm_world *w, struct comm_req *r)
 {
     struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     struct comm_thread_msg *m = r->op;
     int peer = m->what.src ? m->what.to : m->what.from;
-    struct comm_pending_op x = {.missing = msg_missing, .text = pending_text, .ranks = &peer,
-                                .n = 1, .a = m};
+    struct comm_pending_op x = {.missing = msg_missing, .ranks = &peer, .n = 1, .msg = &m->what,
+                                .a = m};
     TRY(comm_thread_wait(e, &x, msg_ready));
-    give(e, m);
+    m->next = e->free;
+    e->free = m;
     return ERR_OK;
 }

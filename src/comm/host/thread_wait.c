@@ -47,12 +47,14 @@ static void drain(struct comm_thread_job *j)
         sched_yield();
 }
 
-void comm_thread_fail(struct comm_thread_endpoint *e)
+bool comm_thread_fail(struct comm_thread_endpoint *e)
 {
     int none = 0;
-    if (atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
+    bool first = atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank);
+    if (first)
         comm_thread_wake_all(e->job);
     drain(e->job);
+    return first;
 }
 
 enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what)
@@ -100,30 +102,19 @@ static void sleep_until_woken(struct comm_thread_endpoint *e,
     pthread_mutex_unlock(&e->lock);
 }
 
-/* A hang is reported by the rank that finds it first; for the others that one has failed. */
-static enum err hang(struct comm_thread_endpoint *e, const struct comm_pending_op *x, enum err err)
-{
-    int none = 0;
-    char buf[COMM_PENDING_TEXT];
-    if (!atomic_compare_exchange_strong(&e->job->failed, &none, 1 + e->world.rank))
-        TRY(comm_thread_check(e, x->text(x, buf)));
-    comm_thread_wake_all(e->job);
-    drain(e->job);
-    return err;
-}
-
 static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pending_op *x,
                           bool (*ready)(const struct comm_pending_op *x), struct comm_hang_timer *t)
 {
     char buf[COMM_PENDING_TEXT];
     while (!ready(x)) {
         if (atomic_load(&e->job->failed) != 0)
-            TRY(comm_thread_check(e, x->text(x, buf)));
+            TRY(comm_thread_check(e, comm_pending_text(x, buf)));
         int exited = atomic_load(&e->job->exited);
         TRY(check_exited(e, x));
         enum err err = comm_hang_timer_check(&e->world, x, t);
-        if (err != ERR_OK)
-            return hang(e, x, err);
+        if (err != ERR_OK && !comm_thread_fail(e)) /* another one has found it */
+            TRY(comm_thread_check(e, comm_pending_text(x, buf)));
+        TRY(err);
         sleep_until_woken(e, ready, x, exited, comm_hang_timer_nap(&e->world, t));
     }
     return ERR_OK;
