@@ -235,8 +235,8 @@ static void compute(struct buffers *b, const struct sched_instr *in, uint32_t fr
 }
 
 /* A receive asks for its message when that was sent, for a sender may have to say first where it
- * lies (comm/gpu/mailbox.c), and in the list's order; computing does not wait for that. What it comes
- * to is taken at once. */
+ * lies (comm/gpu/mailbox.c), and in the list's order; computing does not wait for that. What it
+ * comes to is taken at once. */
 static void ask(struct buffers *b, const struct sched_instr *in, int from)
 {
     int rank = sched_rank_of(b->s, in->stage, in->mb);
