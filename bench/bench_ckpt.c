@@ -111,7 +111,7 @@ static void *write_shard(void *arg)
     state_shard_name(r->rank, name);
     need(state_shard_create(&s, &b->save, name, chunk, n));
     need(state_shard_fill(&s, from, b->helpers, NULL));
-    need(state_shard_commit(&s));
+    need(safet_commit(&s.file));
     need(state_shard_text(&s, &r->text));
     state_shard_close(&s);
     mem_free(chunk);

@@ -98,14 +98,12 @@ static enum err read_checkpoints(struct run *r)
 {
     struct state_found *found;
     int n;
-    TRY(state_list(r->dir, &found, &n));
-    for (int i = 0; i < n; i++) {
-        char dir[FS_PATH];
-        if (!found[i].whole)
-            continue;
-        r->newest = r->checkpoints++ == 0 ? found[i].step : r->newest;
+    char dir[FS_PATH];
+    TRY(state_list(r->dir, true, &found, &n));
+    r->checkpoints = n;
+    r->newest = n > 0 ? found[0].step : -1;
+    for (int i = 0; i < n; i++)
         r->bytes += folder_bytes(state_dir(dir, r->dir, found[i].step));
-    }
     mem_free(found);
     return ERR_OK;
 }

@@ -10,8 +10,10 @@
 #include "base/mem.h"
 #include "base/text.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool bad(struct ckpt_json *w, const char *why)
@@ -26,11 +28,6 @@ static void skip_spaces(struct ckpt_json *w)
         w->at++;
 }
 
-static bool is_hex(char c)
-{
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-}
-
 /* At the character behind a backslash: step over the escape. */
 static bool skip_escape(struct ckpt_json *w)
 {
@@ -41,8 +38,9 @@ static bool skip_escape(struct ckpt_json *w)
     w->at++;
     if (*p != 'u')
         return true;
-    if (left < 5 || !is_hex(p[1]) || !is_hex(p[2]) || !is_hex(p[3]) || !is_hex(p[4]))
-        return bad(w, "a \\u without four hexadecimal digits");
+    for (int i = 1; i < 5; i++)
+        if (left < 5 || !isxdigit((unsigned char)p[i]))
+            return bad(w, "a \\u without four hexadecimal digits");
     if (memcmp(p + 1, "0000", 4) == 0)
         return bad(w, "a NUL in a string");
     w->at += 4;
@@ -99,6 +97,12 @@ static bool skip_value(struct ckpt_json *w)
     return w->at > from || bad(w, "no value where one is expected");
 }
 
+static bool skip_key(struct ckpt_json *w)
+{
+    bool is = w->at < w->n && w->s[w->at] == '"';
+    return is ? skip_string(w) : bad(w, "no key where one is expected");
+}
+
 static bool expect(struct ckpt_json *w, char c, const char *why)
 {
     skip_spaces(w);
@@ -106,12 +110,6 @@ static bool expect(struct ckpt_json *w, char c, const char *why)
         return bad(w, why);
     w->at++;
     return true;
-}
-
-static enum ckpt_json_step fail(struct ckpt_json *w, const char *why)
-{
-    (void)bad(w, why);
-    return CKPT_JSON_BAD;
 }
 
 static bool take(struct ckpt_json *w, bool (*skip)(struct ckpt_json *w), struct ckpt_json_text *out)
@@ -131,9 +129,8 @@ static const struct kind {
     {'{', '}', "no object", "something behind the object", "no comma between two members"},
 };
 
-/* key NULL: of a list. */
-static enum ckpt_json_step step(struct ckpt_json *w, struct ckpt_json_text *key,
-                                struct ckpt_json_text *value)
+enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
+                                   struct ckpt_json_text *value)
 {
     const struct kind *kind = &kinds[key != NULL];
     bool first = w->at == 0;
@@ -143,28 +140,16 @@ static enum ckpt_json_step step(struct ckpt_json *w, struct ckpt_json_text *key,
     if (w->at < w->n && w->s[w->at] == kind->close) {
         w->at++;
         skip_spaces(w);
-        return w->at == w->n ? CKPT_JSON_END : fail(w, kind->behind);
+        w->why = kind->behind;
+        return w->at == w->n ? CKPT_JSON_END : CKPT_JSON_BAD;
     }
     if (!first && !expect(w, ',', kind->comma))
         return CKPT_JSON_BAD;
     skip_spaces(w);
-    if (key && (w->at >= w->n || w->s[w->at] != '"'))
-        return fail(w, "no key where one is expected");
-    if (key && (!take(w, skip_string, key) || !expect(w, ':', "no colon behind a key")))
+    if (key && (!take(w, skip_key, key) || !expect(w, ':', "no colon behind a key")))
         return CKPT_JSON_BAD;
     skip_spaces(w);
     return take(w, skip_value, value) ? CKPT_JSON_MEMBER : CKPT_JSON_BAD;
-}
-
-enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
-                                   struct ckpt_json_text *value)
-{
-    return step(w, key, value);
-}
-
-enum ckpt_json_step ckpt_json_item(struct ckpt_json *w, struct ckpt_json_text *value)
-{
-    return step(w, NULL, value);
 }
 
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)
@@ -233,6 +218,31 @@ bool ckpt_json_int(const cJSON *v, int64_t *out)
 bool ckpt_json_is(struct ckpt_json_text t, const char *word)
 {
     return t.n == (int64_t)strlen(word) + 2 && memcmp(t.s + 1, word, strlen(word)) == 0;
+}
+
+bool ckpt_json_same(struct ckpt_json_text t, const char *s)
+{
+    return t.n == (int64_t)strlen(s) && memcmp(t.s, s, (size_t)t.n) == 0;
+}
+
+static int by_word(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+enum err ckpt_json_twice(const char *first, int n, size_t stride, const char **out)
+{
+    const char **text;
+    *out = NULL;
+    TRY(mem_new(n, sizeof *text, "names, of which none may stand twice", &text));
+    for (int i = 0; i < n; i++)
+        text[i] = first + (size_t)i * stride;
+    qsort(text, (size_t)n, sizeof *text, by_word);
+    for (int i = 1; i < n && !*out; i++)
+        if (strcmp(text[i - 1], text[i]) == 0)
+            *out = text[i];
+    mem_free(text);
+    return ERR_OK;
 }
 
 bool ckpt_json_word(struct ckpt_json_text t, char *out, int64_t size)

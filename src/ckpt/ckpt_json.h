@@ -29,13 +29,11 @@ struct ckpt_json {
 };
 enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
 
-/* The next member: key with its quotes, value. Strings are checked (escapes, control characters,
- * no NUL), brackets are counted; whether a bracketed value is JSON within is left to
- * ckpt_json_parse. */
+/* The next member: key with its quotes, value; of a list, key NULL, the next item. Strings are
+ * checked (escapes, control characters, no NUL), brackets are counted; whether a bracketed value is
+ * JSON within is left to ckpt_json_parse. */
 enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
                                    struct ckpt_json_text *value);
-/* The next item of a list; CKPT_JSON_MEMBER, too, when there is one. */
-enum ckpt_json_step ckpt_json_item(struct ckpt_json *w, struct ckpt_json_text *value);
 
 /* How many of the n bytes are UTF-8 (text_utf8): n when all are, else where the first bad character
  * begins. */
@@ -53,8 +51,13 @@ cJSON *ckpt_json_parse(struct ckpt_json_text t);
 bool ckpt_json_plain(const cJSON *v, int64_t size);
 /* The characters of such a string that a walk gave, in little memory; false: it is none. */
 bool ckpt_json_word(struct ckpt_json_text t, char *out, int64_t size);
-/* Is it this word, in quotes and without escapes? */
+/* Is it this word, in quotes and without escapes? And these very characters? */
 bool ckpt_json_is(struct ckpt_json_text t, const char *word);
+bool ckpt_json_same(struct ckpt_json_text t, const char *s);
+
+/* A text that stands twice among n, the first of which is at `first` and the others `stride` bytes
+ * apart; NULL: none. Errors: ERR_MEMORY. */
+enum err ckpt_json_twice(const char *first, int n, size_t stride, const char **out);
 
 /* The characters of a string (mem_free); NULL: it is none. Errors: ERR_MEMORY. */
 enum err ckpt_json_string(struct ckpt_json_text t, char **out);

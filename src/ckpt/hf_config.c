@@ -102,9 +102,24 @@ static const char *real(double x, char buf[32])
     return buf;
 }
 
-static void add_keys(struct text *t, const struct model *a)
+enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end, struct text *t)
 {
+    static const char *const word[] = {[SAFET_F32] = "float32", [SAFET_F16] = "float16",
+                                       [SAFET_BF16] = "bfloat16"};
+    const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
     char buf[32];
+    char id[16] = "null"; /* of begin and end: the token that ends a text stands before one, too */
+    ENSURE(dtype);
+    if (a->kind == MODEL_MLP) { /* no model of transformers; for who reads the weights */
+        text_add(t, "{\n  \"model_type\": \"mlp\",\n  \"widths\": [");
+        for (int64_t i = 0; i <= a->layers; i++)
+            text_add(t, "%s%lld", i > 0 ? ", " : "", (long long)a->width[i]);
+        text_add(t, "],\n  \"hidden_act\": \"relu\",\n  \"dtype\": \"%s\"\n}\n", dtype);
+        return t->err;
+    }
+    if (end >= 0)
+        snprintf(id, sizeof id, "%d", end);
+    text_add(t, "{\n");
     for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++) {
         const void *p = (const char *)a + k->at;
         if (!(k->kinds & 1 << a->kind) || k->form > FIXED)
@@ -122,26 +137,6 @@ static void add_keys(struct text *t, const struct model *a)
             text_add(t, "  \"rope_scaling\": null,\n  \"rope_parameters\": {\"rope_type\": "
                         "\"default\", \"rope_theta\": %s},\n", real(a->rope_theta, buf));
     }
-}
-
-enum err hf_config_text(const struct model *a, enum safet_type type, int32_t end, struct text *t)
-{
-    static const char *const word[] = {[SAFET_F32] = "float32", [SAFET_F16] = "float16",
-                                       [SAFET_BF16] = "bfloat16"};
-    const char *dtype = type <= SAFET_BF16 ? word[type] : NULL;
-    char id[16] = "null"; /* of begin and end: the token that ends a text stands before one, too */
-    ENSURE(dtype);
-    if (a->kind == MODEL_MLP) { /* no model of transformers; for who reads the weights */
-        text_add(t, "{\n  \"model_type\": \"mlp\",\n  \"widths\": [");
-        for (int64_t i = 0; i <= a->layers; i++)
-            text_add(t, "%s%lld", i > 0 ? ", " : "", (long long)a->width[i]);
-        text_add(t, "],\n  \"hidden_act\": \"relu\",\n  \"dtype\": \"%s\"\n}\n", dtype);
-        return t->err;
-    }
-    if (end >= 0)
-        snprintf(id, sizeof id, "%d", end);
-    text_add(t, "{\n");
-    add_keys(t, a);
     text_add(t, "  \"bos_token_id\": %s,\n  \"eos_token_id\": %s,\n  \"use_cache\": true,\n"
                 "  \"dtype\": \"%s\",\n  \"torch_dtype\": \"%s\"\n}\n", id, id, dtype, dtype);
     return t->err;
@@ -217,14 +212,6 @@ static double get_real(struct config *c, const cJSON *object, const char *key, d
     return x->valuedouble;
 }
 
-static bool get_bool(struct config *c, const char *key, bool preset)
-{
-    const cJSON *x = get(c, c->root, key);
-    if (x && !cJSON_IsBool(x))
-        refuse(c, "has a %s that is neither true nor false", key);
-    return x ? cJSON_IsTrue(x) : preset;
-}
-
 static void need_word(struct config *c, const cJSON *x, const char *key, const char *legal)
 {
     const char *s = cJSON_IsString(x) ? x->valuestring : "something that is no text";
@@ -246,7 +233,10 @@ static void read_keys(struct config *c, struct model *a)
         } else if (k->form == REAL) {
             *(double *)p = get_real(c, c->root, k->key, k->preset);
         } else if (k->form == FLAG) {
-            *(bool *)p = get_bool(c, k->key, k->preset > 0);
+            const cJSON *x = get(c, c->root, k->key);
+            if (x && !cJSON_IsBool(x))
+                refuse(c, "has a %s that is neither true nor false", k->key);
+            *(bool *)p = x ? cJSON_IsTrue(x) : k->preset > 0;
         } else if (k->form == OTHER) {
             int64_t value = *(int64_t *)p, other = get_int(c, k->key, value);
             if (other != value)
@@ -302,27 +292,6 @@ static void read_rope(struct config *c, struct model *a)
     a->rope_theta = theta >= 0.0 ? theta : 10000.0;
 }
 
-static void read_heads(struct config *c, struct model *a)
-{
-    bool gpt = a->kind == MODEL_GPT, given = !gpt && get(c, c->root, "head_dim");
-    if (gpt) {
-        a->kv_heads = a->heads;
-        a->rope_theta = 10000.0; /* not used by gpt */
-    } else {
-        read_rope(c, a);
-    }
-    if (c->err != ERR_OK)
-        return;
-    if (given || a->hidden % a->heads == 0)
-        a->head_dim = given ? get_int(c, "head_dim", 1) : a->hidden / a->heads;
-    else if (gpt)
-        refuse(c, "has n_embd %lld, which n_head %lld does not divide", (long long)a->hidden,
-               (long long)a->heads);
-    else
-        refuse(c, "has no head_dim and hidden_size %lld, which num_attention_heads %lld does not "
-                  "divide", (long long)a->hidden, (long long)a->heads);
-}
-
 /* What plait writes of an mlp. */
 static void read_mlp(struct config *c, struct model *a)
 {
@@ -355,19 +324,6 @@ static void read_ends(struct config *c, struct hf_config *out)
     }
 }
 
-static void refuse_key(struct config *c, const cJSON *member, const char *legal)
-{
-    char *value = cJSON_PrintUnformatted(member);
-    if (legal)
-        refuse(c, "says %.64s %.64s, plait computes %s only", member->string, value ? value : "?",
-               strcmp(legal, "null") == 0 ? "models without it" : legal);
-    else
-        refuse(c, "says %.64s %.64s, a key by whose name it changes what the model computes, and "
-                  "that plait does not have; where the model was made without it, take it out",
-               member->string, value ? value : "?");
-    cJSON_free(value);
-}
-
 /* Is it read, and not judged by its value? */
 static bool is_read(enum model_kind kind, const char *name)
 {
@@ -385,11 +341,18 @@ static void check_keys(struct config *c, enum model_kind kind, struct hf_config 
     int more = 0;
     cJSON_ArrayForEach(x, c->root)
     {
-        const char *legal;
+        const char *legal = NULL;
         enum hf_key what = is_read(kind, x->string) ? HF_KEY_PASS
                                                     : hf_key_judge(kind, x, &legal);
-        if (what == HF_KEY_REFUSE)
-            refuse_key(c, x, legal);
+        char *value = what == HF_KEY_REFUSE ? cJSON_PrintUnformatted(x) : NULL;
+        if (what == HF_KEY_REFUSE && legal)
+            refuse(c, "says %.64s %.64s, plait computes %s only", x->string, value ? value : "?",
+                   strcmp(legal, "null") == 0 ? "models without it" : legal);
+        else if (what == HF_KEY_REFUSE)
+            refuse(c, "says %.64s %.64s, a key by whose name it changes what the model computes, "
+                      "and that plait does not have; where the model was made without it, take it "
+                      "out", x->string, value ? value : "?");
+        cJSON_free(value);
         if (what != HF_KEY_UNKNOWN)
             continue;
         if (used + strlen(x->string) + 32 < sizeof out->unknown)
@@ -420,7 +383,18 @@ static enum err read_root(struct config *c, struct hf_config *out)
     if (a->kind == MODEL_MLP) {
         read_mlp(c, a);
     } else {
-        read_heads(c, a);
+        bool gpt = a->kind == MODEL_GPT, given = !gpt && get(c, c->root, "head_dim");
+        a->kv_heads = gpt ? a->heads : a->kv_heads;
+        a->rope_theta = 10000.0; /* not used by gpt */
+        if (!gpt)
+            read_rope(c, a);
+        TRY(c->err); /* heads are above 0 */
+        if (given || a->hidden % a->heads == 0)
+            a->head_dim = given ? get_int(c, "head_dim", 1) : a->hidden / a->heads;
+        else
+            refuse(c, gpt ? "has n_embd %lld, which n_head %lld does not divide"
+                          : "has no head_dim and hidden_size %lld, which num_attention_heads %lld "
+                            "does not divide", (long long)a->hidden, (long long)a->heads);
         cJSON_ArrayForEach(x, get(c, c->root, "layer_types"))
         {
             need_word(c, x, "layer_types", "full_attention"); /* each looks at all before it */

@@ -113,28 +113,15 @@ static bool has_word(const char *key, const char *list)
     return false;
 }
 
-/* Does a name that no table has tell of what a model computes? */
-static bool tells(const char *key)
-{
-    return has_word(key, stems) && !has_word(key, harmless_stems) &&
-           strncmp(key, "init", 4) != 0;
-}
-
 /* The number with which a key of such a name switches nothing on: 1 of a factor, 0 of a count, none
  * of a bound or of what stands for the scale of attention (1 there is another than 1/sqrt(d)). */
-static bool is_off_number(const char *key, double x)
-{
-    if (has_word(key, bounds))
-        return false;
-    if (has_word(key, factors))
-        return x == 1.0 && !has_word(key, "attn attention");
-    return x == 0.0;
-}
-
 static bool is_off(const cJSON *member)
 {
+    const char *key = member->string;
+    bool bound = has_word(key, bounds), factor = has_word(key, factors);
+    double x = member->valuedouble;
     if (cJSON_IsNumber(member))
-        return is_off_number(member->string, member->valuedouble);
+        return !bound && (factor ? x == 1.0 && !has_word(key, "attn attention") : x == 0.0);
     if (cJSON_IsString(member))
         return member->valuestring[0] == '\0' || strcmp(member->valuestring, "none") == 0;
     return cJSON_IsNull(member) || cJSON_IsFalse(member) ||
@@ -143,17 +130,19 @@ static bool is_off(const cJSON *member)
 
 enum hf_key hf_key_judge(enum model_kind kind, const cJSON *member, const char **legal)
 {
+    const char *key = member->string;
     *legal = NULL;
     for (size_t i = 0; i < sizeof neutral / sizeof *neutral; i++) {
-        if (!(neutral[i].kinds & 1 << kind) || !in_list(neutral[i].list, member->string))
+        if (!(neutral[i].kinds & 1 << kind) || !in_list(neutral[i].list, key))
             continue;
         *legal = neutral[i].legal;
         return cJSON_IsNull(member) || is_one_of(member, *legal) ? HF_KEY_PASS : HF_KEY_REFUSE;
     }
-    if (member->string[0] == '_' || in_list(harmless, member->string) ||
-        cJSON_IsNull(member))
+    if (key[0] == '_' || in_list(harmless, key) || cJSON_IsNull(member))
         return HF_KEY_PASS;
-    if (!tells(member->string))
+    bool tells = has_word(key, stems) && !has_word(key, harmless_stems) &&
+                 strncmp(key, "init", 4) != 0;
+    if (!tells) /* of what a model computes */
         return HF_KEY_UNKNOWN;
     return is_off(member) ? HF_KEY_PASS : HF_KEY_REFUSE;
 }

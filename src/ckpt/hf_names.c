@@ -22,83 +22,62 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Name of a role; within its block when the part is attn or mlp, else whole. */
-struct hf_name {
+/* Names of a role, of gpt and llama; within its block when the part is attn or mlp, else whole. */
+static const struct hf_name {
     enum layer_id part;
     enum param_id role;
-    const char *name;
+    const char *gpt, *llama;
+} names[] = {
+    {LAYER_EMBED, PARAM_TOKENS, "transformer.wte.weight", "model.embed_tokens.weight"},
+    {LAYER_EMBED, PARAM_POSITIONS, "transformer.wpe.weight", NULL},
+    {LAYER_ATTN, PARAM_NORM_W, "ln_1.weight", "input_layernorm.weight"},
+    {LAYER_ATTN, PARAM_NORM_B, "ln_1.bias", NULL},
+    {LAYER_ATTN, PARAM_Q_W, "attn.c_attn.weight", "self_attn.q_proj.weight"},
+    {LAYER_ATTN, PARAM_K_W, "attn.c_attn.weight", "self_attn.k_proj.weight"},
+    {LAYER_ATTN, PARAM_V_W, "attn.c_attn.weight", "self_attn.v_proj.weight"},
+    {LAYER_ATTN, PARAM_Q_B, "attn.c_attn.bias", NULL},
+    {LAYER_ATTN, PARAM_K_B, "attn.c_attn.bias", NULL},
+    {LAYER_ATTN, PARAM_V_B, "attn.c_attn.bias", NULL},
+    {LAYER_ATTN, PARAM_O_W, "attn.c_proj.weight", "self_attn.o_proj.weight"},
+    {LAYER_ATTN, PARAM_O_B, "attn.c_proj.bias", NULL},
+    {LAYER_MLP, PARAM_NORM_W, "ln_2.weight", "post_attention_layernorm.weight"},
+    {LAYER_MLP, PARAM_NORM_B, "ln_2.bias", NULL},
+    {LAYER_MLP, PARAM_GATE_W, NULL, "mlp.gate_proj.weight"},
+    {LAYER_MLP, PARAM_UP_W, "mlp.c_fc.weight", "mlp.up_proj.weight"},
+    {LAYER_MLP, PARAM_UP_B, "mlp.c_fc.bias", NULL},
+    {LAYER_MLP, PARAM_DOWN_W, "mlp.c_proj.weight", "mlp.down_proj.weight"},
+    {LAYER_MLP, PARAM_DOWN_B, "mlp.c_proj.bias", NULL},
+    {LAYER_HEAD, PARAM_NORM_W, "transformer.ln_f.weight", "model.norm.weight"},
+    {LAYER_HEAD, PARAM_NORM_B, "transformer.ln_f.bias", NULL},
+    {LAYER_HEAD, PARAM_HEAD_W, "lm_head.weight", "lm_head.weight"},
 };
 
-static const struct hf_name gpt_names[] = {
-    {LAYER_EMBED, PARAM_TOKENS, "transformer.wte.weight"},
-    {LAYER_EMBED, PARAM_POSITIONS, "transformer.wpe.weight"},
-    {LAYER_ATTN, PARAM_NORM_W, "ln_1.weight"},
-    {LAYER_ATTN, PARAM_NORM_B, "ln_1.bias"},
-    {LAYER_ATTN, PARAM_Q_W, "attn.c_attn.weight"},
-    {LAYER_ATTN, PARAM_K_W, "attn.c_attn.weight"},
-    {LAYER_ATTN, PARAM_V_W, "attn.c_attn.weight"},
-    {LAYER_ATTN, PARAM_Q_B, "attn.c_attn.bias"},
-    {LAYER_ATTN, PARAM_K_B, "attn.c_attn.bias"},
-    {LAYER_ATTN, PARAM_V_B, "attn.c_attn.bias"},
-    {LAYER_ATTN, PARAM_O_W, "attn.c_proj.weight"},
-    {LAYER_ATTN, PARAM_O_B, "attn.c_proj.bias"},
-    {LAYER_MLP, PARAM_NORM_W, "ln_2.weight"},
-    {LAYER_MLP, PARAM_NORM_B, "ln_2.bias"},
-    {LAYER_MLP, PARAM_UP_W, "mlp.c_fc.weight"},
-    {LAYER_MLP, PARAM_UP_B, "mlp.c_fc.bias"},
-    {LAYER_MLP, PARAM_DOWN_W, "mlp.c_proj.weight"},
-    {LAYER_MLP, PARAM_DOWN_B, "mlp.c_proj.bias"},
-    {LAYER_HEAD, PARAM_NORM_W, "transformer.ln_f.weight"},
-    {LAYER_HEAD, PARAM_NORM_B, "transformer.ln_f.bias"},
-    {LAYER_HEAD, PARAM_HEAD_W, "lm_head.weight"},
-};
-
-static const struct hf_name llama_names[] = {
-    {LAYER_EMBED, PARAM_TOKENS, "model.embed_tokens.weight"},
-    {LAYER_ATTN, PARAM_NORM_W, "input_layernorm.weight"},
-    {LAYER_ATTN, PARAM_Q_W, "self_attn.q_proj.weight"},
-    {LAYER_ATTN, PARAM_K_W, "self_attn.k_proj.weight"},
-    {LAYER_ATTN, PARAM_V_W, "self_attn.v_proj.weight"},
-    {LAYER_ATTN, PARAM_O_W, "self_attn.o_proj.weight"},
-    {LAYER_MLP, PARAM_NORM_W, "post_attention_layernorm.weight"},
-    {LAYER_MLP, PARAM_GATE_W, "mlp.gate_proj.weight"},
-    {LAYER_MLP, PARAM_UP_W, "mlp.up_proj.weight"},
-    {LAYER_MLP, PARAM_DOWN_W, "mlp.down_proj.weight"},
-    {LAYER_HEAD, PARAM_NORM_W, "model.norm.weight"},
-    {LAYER_HEAD, PARAM_HEAD_W, "lm_head.weight"},
-};
-
-static bool is_vector(enum param_id role)
-{
-    static const bool vector[PARAM_COUNT] = {
-        [PARAM_NORM_W] = true, [PARAM_NORM_B] = true, [PARAM_Q_B] = true,  [PARAM_K_B] = true,
-        [PARAM_V_B] = true,    [PARAM_O_B] = true,    [PARAM_UP_B] = true, [PARAM_DOWN_B] = true,
-        [PARAM_HEAD_B] = true, [PARAM_LINEAR_B] = true};
-    return vector[role];
-}
+static const bool is_vector[PARAM_COUNT] = {
+    [PARAM_NORM_W] = true, [PARAM_NORM_B] = true, [PARAM_Q_B] = true,  [PARAM_K_B] = true,
+    [PARAM_V_B] = true,    [PARAM_O_B] = true,    [PARAM_UP_B] = true, [PARAM_DOWN_B] = true,
+    [PARAM_HEAD_B] = true, [PARAM_LINEAR_B] = true};
 
 void hf_place(const struct model *a, const struct model_param *p, struct hf_place *out)
 {
     enum layer_id part = p->tied_copy ? LAYER_EMBED : p->part;
     enum param_id role = p->tied_copy ? PARAM_TOKENS : p->role;
-    struct hf_place h = {.nd = is_vector(role) ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
+    struct hf_place h = {.nd = is_vector[role] ? 1 : 2, .shape = {p->shape[0], p->shape[1]}};
     if (a->kind == MODEL_MLP) { /* of which transformers knows none: PyTorch's names */
         snprintf(h.tensor, sizeof h.tensor, "%s", p->name);
         *out = h;
         return;
     }
     bool gpt = a->kind == MODEL_GPT, block = part == LAYER_ATTN || part == LAYER_MLP;
-    const struct hf_name *t = gpt ? gpt_names : llama_names;
-    const struct hf_name *end = t + (gpt ? sizeof gpt_names / sizeof *gpt_names
-                                         : sizeof llama_names / sizeof *llama_names);
+    const struct hf_name *t = names, *end = names + sizeof names / sizeof *names;
     while (t < end && (t->part != part || t->role != role))
         t++;
-    ENSURE(t < end); /* model.h lists no other role for this kind */
+    const char *name = t == end ? NULL : gpt ? t->gpt : t->llama;
+    ENSURE(name); /* model.h lists no other role for this kind */
     if (block)
         snprintf(h.tensor, sizeof h.tensor, "%s.%" PRId64 ".%s",
-                 gpt ? "transformer.h" : "model.layers", p->block, t->name);
+                 gpt ? "transformer.h" : "model.layers", p->block, name);
     else
-        snprintf(h.tensor, sizeof h.tensor, "%s", t->name);
+        snprintf(h.tensor, sizeof h.tensor, "%s", name);
     if (gpt && role >= PARAM_Q_W && role <= PARAM_V_B) { /* one tensor of q, k and v */
         int64_t q = a->heads * a->head_dim, kv = a->kv_heads * a->head_dim;
         h.out0 = role == PARAM_V_W || role == PARAM_V_B ? q + kv : 0;

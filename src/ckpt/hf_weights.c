@@ -40,6 +40,18 @@ static enum err bad(const struct index *x, const char *why)
 
 /* ---- the index ---- */
 
+static int by_tensor(const void *a, const void *b)
+{
+    return strcmp(((const struct claim *)a)->tensor, ((const struct claim *)b)->tensor);
+}
+
+static int by_shard(const void *a, const void *b)
+{
+    int order = strcmp(((const struct claim *)a)->shard, ((const struct claim *)b)->shard);
+    return order ? order : by_tensor(a, b);
+}
+
+/* Each tensor once; then by shard. */
 static enum err read_map(struct index *x, struct ckpt_json_text map)
 {
     struct ckpt_json w = {.s = map.s, .n = map.n, .depth_max = 1};
@@ -55,8 +67,17 @@ static enum err read_map(struct index *x, struct ckpt_json_text map)
         if (!ckpt_json_word(value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
             return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
     }
-    return step == CKPT_JSON_END ? ERR_OK
-                                 : bad(x, "has a weight_map that is no object of names");
+    if (step != CKPT_JSON_END)
+        return bad(x, "has a weight_map that is no object of names");
+    if (x->n == 0)
+        return bad(x, "names no tensor");
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_tensor);
+    for (int i = 1; i < x->n; i++)
+        if (by_tensor(&x->claim[i - 1], &x->claim[i]) == 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s names tensor %s twice, in %s and %s; keep one", x->path,
+                 x->claim[i].tensor, x->claim[i - 1].shard, x->claim[i].shard);
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_shard);
+    return ERR_OK;
 }
 
 static enum err read_index(struct index *x, const struct fs_map *m)
@@ -69,13 +90,13 @@ static enum err read_index(struct index *x, const struct fs_map *m)
     TRY(ckpt_json_text(x->path, m, &all));
     struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = INDEX_DEPTH};
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        if (ckpt_json_is(key, "weight_map") && map.s)
-            return bad(x, "has weight_map twice");
-        if (ckpt_json_is(key, "weight_map"))
+        if (ckpt_json_is(key, "weight_map")) {
+            if (map.s)
+                return bad(x, "has weight_map twice");
             map = value;
-        if (ckpt_json_is(key, "metadata") && metadata++)
-            return bad(x, "has metadata twice");
-        if (ckpt_json_is(key, "metadata")) {
+        } else if (ckpt_json_is(key, "metadata")) {
+            if (metadata++)
+                return bad(x, "has metadata twice");
             cJSON *v = value.n < METADATA_MAX ? ckpt_json_parse(value) : NULL;
             const cJSON *total = cJSON_GetObjectItemCaseSensitive(v, "total_size");
             bool good = v && cJSON_IsObject(v) && (!total || ckpt_json_int(total, &x->total));
@@ -92,49 +113,22 @@ static enum err read_index(struct index *x, const struct fs_map *m)
     return read_map(x, map);
 }
 
-static int by_tensor(const void *a, const void *b)
-{
-    return strcmp(((const struct claim *)a)->tensor, ((const struct claim *)b)->tensor);
-}
-
-static int by_shard(const void *a, const void *b)
-{
-    int order = strcmp(((const struct claim *)a)->shard, ((const struct claim *)b)->shard);
-    return order ? order : by_tensor(a, b);
-}
-
-/* Each tensor once; then by shard. */
-static enum err sort_claims(const struct index *x)
-{
-    if (x->n == 0)
-        return bad(x, "names no tensor");
-    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_tensor);
-    for (int i = 1; i < x->n; i++)
-        if (by_tensor(&x->claim[i - 1], &x->claim[i]) == 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s names tensor %s twice, in %s and %s; keep one", x->path,
-                 x->claim[i].tensor, x->claim[i - 1].shard, x->claim[i].shard);
-    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_shard);
-    return ERR_OK;
-}
-
 /* ---- the shards ---- */
 
 /* The tensors of a shard, which are sorted by name as its n claims are. */
 static enum err check_shard(const struct index *x, const struct safet_file *f,
                             const struct claim *claim, int n)
 {
-    for (int i = 0, j = 0; i < n || j < f->n;) {
-        int order = i == n ? 1 : j == f->n ? -1 : strcmp(claim[i].tensor, f->entry[j].name);
+    for (int i = 0; i < n || i < f->n; i++) {
+        int order = i == n ? 1 : i == f->n ? -1 : strcmp(claim[i].tensor, f->entry[i].name);
         if (order < 0)
-            FAIL(ERR_CHECKPOINT,
-                 "ckpt: tensor %s is missing in %s, where %s has it; the shards are not of one "
-                 "save, copy them again", claim[i].tensor, f->path, x->path);
+            FAIL(ERR_CHECKPOINT, "ckpt: tensor %s is missing in %s, where %s has it; the shards "
+                                 "are not of one save, copy them again", claim[i].tensor, f->path,
+                 x->path);
         if (order > 0)
-            FAIL(ERR_CHECKPOINT,
-                 "ckpt: %s has tensor %s, which %s has elsewhere or not at all; the shards are not "
-                 "of one save, copy them again", f->path, f->entry[j].name, x->path);
-        i++;
-        j++;
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s has elsewhere or not at all; "
+                                 "the shards are not of one save, copy them again", f->path,
+                 f->entry[i].name, x->path);
     }
     return ERR_OK;
 }
@@ -158,10 +152,9 @@ static enum err open_shards(struct hf_weights *w, const struct index *x)
         total += f->bytes;
     }
     if (x->total >= 0 && x->total != total)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s says total_size %lld, its %d files hold %lld bytes of tensors; the shards "
-             "are not of one save, copy them again", x->path, (long long)x->total, w->files,
-             (long long)total);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says total_size %lld, its %d files hold %lld bytes of "
+                             "tensors; the shards are not of one save, copy them again", x->path,
+             (long long)x->total, w->files, (long long)total);
     return ERR_OK;
 }
 
@@ -172,7 +165,6 @@ static enum err open_index(struct hf_weights *w, const char *dir, const char *pa
     enum err err;
     TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
     TRY_OR(out_map, read_index(&x, &m));
-    TRY_OR(out_map, sort_claims(&x));
     TRY_OR(out_map, open_shards(w, &x));
 out_map:
     mem_free(x.claim);
@@ -190,25 +182,23 @@ bool hf_weights_exist(const char *dir)
 
 enum err hf_weights_open(struct hf_weights *w, const char *dir)
 {
-    struct hf_weights made = {0};
     char one[FS_PATH], many[FS_PATH];
     bool whole = fs_named(fs_path(one, dir, single));
     bool shards = fs_named(fs_path(many, dir, index_name));
     enum err err;
+    *w = (struct hf_weights){0};
     if (whole && shards)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "ckpt: %s has both %s and %s; keep those that belong to the model", dir,
-                      single, index_name);
-    else
-        err = shards ? open_index(&made, dir, many)
-                     : mem_new(1, sizeof *made.file, "the weights", &made.file);
-    if (err == ERR_OK && made.files == 0) {
-        err = safet_open(made.file, one);
-        made.files = err == ERR_OK;
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has both %s and %s; keep those that belong to the model",
+             dir, single, index_name);
+    if (shards) {
+        err = open_index(w, dir, many);
+    } else {
+        TRY(mem_new(1, sizeof *w->file, "the weights", &w->file));
+        err = safet_open(w->file, one);
+        w->files = err == ERR_OK;
     }
     if (err != ERR_OK)
-        hf_weights_close(&made);
-    *w = made;
+        hf_weights_close(w);
     return err;
 }
 

@@ -42,13 +42,10 @@ const char *safet_type_name(enum safet_type type)
     return types[type].name;
 }
 
-/* One message form for all that is wrong with a header. */
 static enum err bad_header(const struct safet_file *f, int64_t at, const char *why)
 {
-    FAIL(ERR_CHECKPOINT,
-         "ckpt: the header of %s has %s at byte %lld; the file is damaged or no "
-         "safetensors file",
-         f->path, why, (long long)at);
+    FAIL(ERR_CHECKPOINT, "ckpt: the header of %s has %s at byte %lld; the file is damaged or no "
+                         "safetensors file", f->path, why, (long long)at);
 }
 
 static enum err bad_entry(const struct safet_file *f, const struct safet_entry *e, const char *why)
@@ -70,19 +67,6 @@ static enum err read_name(const struct safet_file *f, struct ckpt_json_text key,
                                                     : "a control character in a name";
     cJSON_Delete(v);
     return bad_header(f, at, why);
-}
-
-static enum err read_type(const struct safet_file *f, const cJSON *v, struct safet_entry *e)
-{
-    if (!cJSON_IsString(v))
-        return bad_entry(f, e, "its dtype is no string");
-    for (int i = 0; i < SAFET_TYPES; i++)
-        if (strcmp(v->valuestring, types[i].name) == 0) {
-            e->type = (enum safet_type)i;
-            return ERR_OK;
-        }
-    FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has dtype %.16s, which plait does not know; "
-                         "convert it to F32, F16 or BF16", e->name, f->path, v->valuestring);
 }
 
 /* Integers are written in digits only, without a zero in front. cJSON would also take 2.4e1 and 024
@@ -122,7 +106,14 @@ static enum err read_fields(const struct safet_file *f, const cJSON *v, struct s
     }
     if (!field[0] || !field[1] || !field[2])
         return bad_entry(f, e, "it lacks one of dtype, shape, data_offsets");
-    TRY(read_type(f, field[0], e));
+    if (!cJSON_IsString(field[0]))
+        return bad_entry(f, e, "its dtype is no string");
+    const char *type = field[0]->valuestring;
+    while (e->type < SAFET_TYPES && strcmp(type, types[e->type].name) != 0)
+        e->type++;
+    if (e->type == SAFET_TYPES)
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has dtype %.16s, which plait does not know; "
+                             "convert it to F32, F16 or BF16", e->name, f->path, type);
     if (!cJSON_IsArray(field[1]))
         return bad_entry(f, e, "its shape is no list");
     cJSON_ArrayForEach(x, field[1])
@@ -149,16 +140,14 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
     if (!fits)
         return bad_entry(f, e, "its shape takes more than 2^63 bytes");
     if (e->begin > e->end || e->end > f->bytes)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: tensor %s of %s lies at bytes %lld to %lld, the file has %lld "
-             "bytes of data; it is cut or damaged, copy it again",
-             e->name, f->path, (long long)e->begin, (long long)e->end, (long long)f->bytes);
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s lies at bytes %lld to %lld, the file has %lld "
+                             "bytes of data; it is cut or damaged, copy it again", e->name,
+             f->path, (long long)e->begin, (long long)e->end, (long long)f->bytes);
     if (e->end - e->begin != bytes)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: tensor %s of %s has %lld byte%s, its shape and dtype take %lld; "
-             "the file is damaged",
-             e->name, f->path, (long long)(e->end - e->begin),
-             text_plural(e->end - e->begin, "s"), (long long)bytes);
+        FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s has %lld byte%s, its shape and dtype take "
+                             "%lld; the file is damaged", e->name, f->path,
+             (long long)(e->end - e->begin), text_plural(e->end - e->begin, "s"),
+             (long long)bytes);
     return ERR_OK;
 }
 
@@ -210,20 +199,19 @@ enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_
 }
 
 /* One walk over the header. entry NULL: only count the tensors into *n. */
-static enum err walk(const struct safet_file *f, struct ckpt_json_text header,
-                     struct safet_entry *entry, int *n)
+static enum err walk(const struct safet_file *f, struct safet_entry *entry, int *n)
 {
-    struct ckpt_json w = {.s = header.s, .n = header.n, .depth_max = ENTRY_DEPTH};
+    struct ckpt_json w = {.s = f->header, .n = f->header_bytes, .depth_max = ENTRY_DEPTH};
     struct ckpt_json_text key, value;
     int count = 0, notes = 0;
     enum ckpt_json_step step;
     while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        int64_t at = LENGTH_BYTES + (key.s - header.s);
+        int64_t at = LENGTH_BYTES + (key.s - f->header);
         if (ckpt_json_is(key, metadata)) {
             if (notes++)
                 return bad_header(f, at, "__metadata__ twice");
             if (!entry)
-                TRY(check_metadata(f, value, LENGTH_BYTES + (value.s - header.s)));
+                TRY(check_metadata(f, value, LENGTH_BYTES + (value.s - f->header)));
             continue;
         }
         if (count == SAFET_TENSORS_MAX)
@@ -263,18 +251,16 @@ static enum err check_cover(struct safet_file *f)
     for (int i = 0; i < f->n; i++) {
         const struct safet_entry *e = &f->entry[i];
         if (e->begin != at)
-            FAIL(ERR_CHECKPOINT,
-                 "ckpt: tensor %s of %s begins at byte %lld of the data, the one "
-                 "before it ends at %lld, and neither overlap nor hole is allowed; "
-                 "the file is damaged",
-                 e->name, f->path, (long long)e->begin, (long long)at);
+            FAIL(ERR_CHECKPOINT, "ckpt: tensor %s of %s begins at byte %lld of the data, the one "
+                                 "before it ends at %lld, and neither overlap nor hole is "
+                                 "allowed; the file is damaged", e->name, f->path,
+                 (long long)e->begin, (long long)at);
         at = e->end;
     }
     if (at != f->bytes)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: the tensors of %s end at byte %lld, its data at byte %lld; "
-             "the file is cut, grown or damaged, copy it again",
-             f->path, (long long)at, (long long)f->bytes);
+        FAIL(ERR_CHECKPOINT, "ckpt: the tensors of %s end at byte %lld, its data at byte %lld; the "
+                             "file is cut, grown or damaged, copy it again", f->path,
+             (long long)at, (long long)f->bytes);
     safet_sort(f->entry, f->n);
     for (int i = 1; i < f->n; i++)
         if (by_name(&f->entry[i - 1], &f->entry[i]) == 0)
@@ -283,64 +269,52 @@ static enum err check_cover(struct safet_file *f)
     return ERR_OK;
 }
 
-/* The frame: length and first byte. The header's text into *out. */
-static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size,
-                           struct ckpt_json_text *out)
+/* The frame: length and first byte. */
+static enum err read_frame(struct safet_file *f, const uint8_t *p, int64_t size)
 {
     uint64_t n = 0;
     if (size < LENGTH_BYTES + 2)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s has %lld byte%s, a safetensors file has at least %d; it is "
-             "cut, copy it again",
-             f->path, (long long)size, text_plural(size, "s"), LENGTH_BYTES + 2);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld byte%s, a safetensors file has at least %d; it is "
+                             "cut, copy it again", f->path, (long long)size,
+             text_plural(size, "s"), LENGTH_BYTES + 2);
     for (int i = LENGTH_BYTES; i-- > 0;)
         n = n << 8 | p[i];
     if (n > SAFET_HEADER_MAX)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
-             "damaged or no safetensors file",
-             f->path, (unsigned long long)n, SAFET_HEADER_MAX);
-    if ((int64_t)n > size - LENGTH_BYTES)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s says that its header has %llu bytes, and behind this stand %lld; "
-             "it is cut or no safetensors file",
-             f->path, (unsigned long long)n, (long long)(size - LENGTH_BYTES));
-    *out = (struct ckpt_json_text){(const char *)p + LENGTH_BYTES, (int64_t)n};
-    if (n < 2 || out->s[0] != '{')
-        return bad_header(f, LENGTH_BYTES, "no opening brace");
-    int64_t good = ckpt_json_utf8((const uint8_t *)out->s, out->n);
-    if (good < out->n)
-        return bad_header(f, LENGTH_BYTES + good, "no UTF-8");
-    f->header = out->s;
-    f->header_bytes = out->n;
-    f->data = p + LENGTH_BYTES + n;
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, the limit is %d; it is "
+                             "damaged or no safetensors file", f->path, (unsigned long long)n,
+             SAFET_HEADER_MAX);
     f->bytes = size - LENGTH_BYTES - (int64_t)n;
-    return ERR_OK;
-}
-
-static enum err read_file(struct safet_file *f, const uint8_t *p, int64_t size)
-{
-    struct ckpt_json_text header;
-    int n;
-    TRY(read_frame(f, p, size, &header));
-    TRY(walk(f, header, NULL, &n));
-    TRY(mem_new(n, sizeof *f->entry, "the list of tensors", &f->entry));
-    TRY(walk(f, header, f->entry, &f->n));
-    return check_cover(f);
+    if (f->bytes < 0)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s says that its header has %llu bytes, and behind this stand "
+                             "%lld; it is cut or no safetensors file", f->path,
+             (unsigned long long)n, (long long)(size - LENGTH_BYTES));
+    f->header = (const char *)p + LENGTH_BYTES;
+    f->header_bytes = (int64_t)n;
+    f->data = p + LENGTH_BYTES + n;
+    if (n < 2 || f->header[0] != '{')
+        return bad_header(f, LENGTH_BYTES, "no opening brace");
+    int64_t good = ckpt_json_utf8(p + LENGTH_BYTES, f->header_bytes);
+    return good == f->header_bytes ? ERR_OK : bad_header(f, LENGTH_BYTES + good, "no UTF-8");
 }
 
 enum err safet_open_bytes(struct safet_file *f, const char *name, const void *p, int64_t size)
 {
     struct safet_file made = {0};
+    enum err err;
+    int n;
     if (strlen(name) >= sizeof made.path)
         FAIL(ERR_CHECKPOINT, "ckpt: the path of the weights has %zu bytes, at most %zu are taken; "
                              "use a shorter path", strlen(name), sizeof made.path - 1);
     memcpy(made.path, name, strlen(name));
-    enum err err = read_file(&made, p, size);
-    if (err == ERR_OK)
-        *f = made;
-    else
-        safet_close(&made);
+    TRY_OR(out_close, read_frame(&made, p, size));
+    TRY_OR(out_close, walk(&made, NULL, &n));
+    TRY_OR(out_close, mem_new(n, sizeof *made.entry, "the list of tensors", &made.entry));
+    TRY_OR(out_close, walk(&made, made.entry, &made.n));
+    TRY_OR(out_close, check_cover(&made));
+    *f = made;
+    return ERR_OK;
+out_close:
+    safet_close(&made);
     return err;
 }
 

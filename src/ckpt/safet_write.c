@@ -13,40 +13,23 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "ckpt/ckpt_json.h"
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static enum err check_names(const struct safet_entry *e, int n)
 {
-    const char **name;
-    enum err err = ERR_OK;
+    const char *twice;
     for (int i = 0; i < n; i++) {
         size_t length = strnlen(e[i].name, sizeof e[i].name);
         if (length == 0 || length == sizeof e[i].name || strcmp(e[i].name, "__metadata__") == 0 ||
             ckpt_json_utf8((const uint8_t *)e[i].name, (int64_t)length) < (int64_t)length)
-            FAIL(ERR_INTERNAL,
-                 "ckpt: tensor %d of %d has no legal name; give it 1 to 127 bytes of "
-                 "UTF-8 other than __metadata__",
-                 i, n);
+            FAIL(ERR_INTERNAL, "ckpt: tensor %d of %d has no legal name; give it 1 to 127 bytes of "
+                               "UTF-8 other than __metadata__", i, n);
     }
-    TRY(mem_new(n, sizeof *name, "the names of the tensors", &name));
-    for (int i = 0; i < n; i++)
-        name[i] = e[i].name;
-    qsort(name, (size_t)n, sizeof *name, by_name);
-    for (int i = 1; i < n && err == ERR_OK; i++)
-        if (strcmp(name[i - 1], name[i]) == 0)
-            err = err_set(ERR_INTERNAL, __FILE__, __LINE__,
-                          "ckpt: two tensors are named %s; give "
-                          "each its own name",
-                          name[i]);
-    mem_free(name);
-    return err;
+    TRY(ckpt_json_twice((const char *)e, n, sizeof *e, &twice));
+    if (twice)
+        FAIL(ERR_INTERNAL, "ckpt: two tensors are named %s; give each its own name", twice);
+    return ERR_OK;
 }
 
 /* begin and end of all entries; *total bytes of data. */
@@ -57,18 +40,16 @@ static enum err place(struct safet_entry *e, int n, int64_t *total)
         int64_t bytes = safet_type_size(e[i].type);
         bool fits = e[i].nd >= 0 && e[i].nd <= 4;
         if (at % bytes != 0)
-            FAIL(ERR_INTERNAL,
-                 "ckpt: tensor %s would begin at byte %lld, its elements have %lld; "
-                 "write wider types first",
-                 e[i].name, (long long)at, (long long)bytes);
+            FAIL(ERR_INTERNAL, "ckpt: tensor %s would begin at byte %lld, its elements have %lld; "
+                               "write wider types first", e[i].name, (long long)at,
+                 (long long)bytes);
         for (int d = 0; d < e[i].nd && fits; d++)
             fits = num_mul(bytes, e[i].shape[d], &bytes);
         e[i].begin = at;
         if (!fits || !num_add(at, bytes, &at) || at >= (int64_t)1 << 53)
-            FAIL(ERR_INTERNAL,
-                 "ckpt: tensor %s has %d extents and ends beyond 2^53 bytes, or its "
-                 "extents are not legal; write fewer or smaller tensors",
-                 e[i].name, e[i].nd);
+            FAIL(ERR_INTERNAL, "ckpt: tensor %s has %d extents and ends beyond 2^53 bytes, or its "
+                               "extents are not legal; write fewer or smaller tensors", e[i].name,
+                 e[i].nd);
         e[i].end = at;
     }
     *total = at;
@@ -157,10 +138,8 @@ enum err safet_write(struct safet_writer *w, const void *p, int64_t bytes)
 {
     long long written = atomic_load(&w->written);
     if (bytes < 0 || bytes > w->total - written)
-        FAIL(ERR_INTERNAL,
-             "ckpt: %lld bytes of tensors are written and %lld more are given, the "
-             "entries take %lld",
-             written, (long long)bytes, (long long)w->total);
+        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written and %lld more are given, the "
+                           "entries take %lld", written, (long long)bytes, (long long)w->total);
     TRY(fs_write(&w->file, p, bytes));
     atomic_fetch_add(&w->written, bytes);
     return ERR_OK;
@@ -181,10 +160,8 @@ enum err safet_commit(struct safet_writer *w)
     long long written = atomic_load(&w->written);
     if (written != w->total) {
         fs_abandon(&w->file);
-        FAIL(ERR_INTERNAL,
-             "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
-             "file is given up",
-             written, (long long)w->total);
+        FAIL(ERR_INTERNAL, "ckpt: %lld bytes of tensors are written, the entries take %lld; the "
+                           "file is given up", written, (long long)w->total);
     }
     return fs_commit(&w->file);
 }

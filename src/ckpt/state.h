@@ -20,7 +20,7 @@
 /* ---- boxes ---- */
 
 enum state_kind { STATE_WEIGHT, STATE_M, STATE_V, STATE_KINDS };
-const char *state_kind_name(enum state_kind kind); /* "weight", "exp_avg", "exp_avg_sq" */
+extern const char *const state_kind_name[STATE_KINDS]; /* "weight", "exp_avg", "exp_avg_sq" */
 
 /* Elements at[0] .. at[0] + n[0] - 1 of extent 0, and so on. With one extent at[1] is 0, n[1] 1. */
 struct state_box { int64_t at[2], n[2]; };
@@ -73,7 +73,6 @@ struct state_shard {
     double most;               /* state_save.most */
     struct state_chunk *chunk; /* owned; [n], hashes set by state_shard_fill */
     int n;
-    uint64_t header;           /* xxh3-64 of the file's header */
     int64_t bytes;             /* of the file */
 };
 /* Starts shard `name` of the save, with the n >= 0 chunks (copied). Nothing is to be released when
@@ -96,10 +95,8 @@ enum { STATE_HELPERS = 8 };
  * this shard alone. */
 enum err state_shard_fill(struct state_shard *s, const struct state_source *from, int helpers,
                           const atomic_bool *given_up);
-/* Synced, under its name. Errors: ERR_INTERNAL when bytes are missing; ERR_STORAGE. */
-enum err state_shard_commit(struct state_shard *s);
-/* Behind the commit: what the index says of this shard, as JSON, into a new string (mem_free). It
- * may travel to another rank. Errors: ERR_MEMORY. */
+/* Behind the commit of the file (safet_commit): what the index says of this shard, as JSON, into a
+ * new string (mem_free). It may travel to another rank. Errors: ERR_MEMORY. */
 enum err state_shard_text(const struct state_shard *s, char **out);
 /* Releases; a shard that is not committed goes. Idempotent, also of one that is all zero. */
 void state_shard_close(struct state_shard *s);
@@ -182,12 +179,12 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
 bool state_exists(const char *dir);
 /* whole: state_exists. One that is not is left over of a save that did not end. */
 struct state_found { int64_t step; bool whole; };
-/* Those of RUN/checkpoints by falling steps, into *out (mem_free); no such folder: none. Names
- * other than step-N are passed over. Errors: ERR_CHECKPOINT: the folder cannot be read; ERR_MEMORY.
- * Local. */
-enum err state_list(const char *run_dir, struct state_found **out, int *n);
-/* Of those n the whole one with the lowest valid_loss in its index, the earliest of equals, into
- * *step and *loss; false: none has one. What cannot be read is passed over. Local. */
+/* Those of RUN/checkpoints, or the whole ones alone, by falling steps, into *out (mem_free); no
+ * such folder: none. Names other than step-N are passed over. Errors: ERR_CHECKPOINT: the folder
+ * cannot be read; ERR_MEMORY. Local. */
+enum err state_list(const char *run_dir, bool whole, struct state_found **out, int *n);
+/* Of n whole ones that with the lowest valid_loss in its index, the earliest of equals, into *step
+ * and *loss; false: none has one. What cannot be read is passed over. Local. */
 bool state_best(const char *run_dir, const struct state_found *found, int n, int64_t *step,
                 double *loss);
 /* Removes a checkpoint, whole or not: first the index, then shards and what saves leave over, then

@@ -11,11 +11,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-const char *state_kind_name(enum state_kind kind)
-{
-    static const char *const name[STATE_KINDS] = {"weight", "exp_avg", "exp_avg_sq"};
-    return name[kind];
-}
+const char *const state_kind_name[STATE_KINDS] = {"weight", "exp_avg", "exp_avg_sq"};
 
 int state_boxes(int64_t cols, int64_t from, int64_t to, struct state_box out[3])
 {
@@ -79,7 +75,7 @@ bool state_chunk_name(const struct state_chunk *c, char out[128])
     else if (!whole)
         snprintf(where, sizeof where, "[%" PRId64 ":%" PRId64 ",%" PRId64 ":%" PRId64 "]", b->at[0],
                  b->at[0] + b->n[0], b->at[1], b->at[1] + b->n[1]);
-    int n = snprintf(out, 128, "%s%s%.*s%s", c->kind ? state_kind_name(c->kind) : "",
+    int n = snprintf(out, 128, "%s%s%.*s%s", c->kind ? state_kind_name[c->kind] : "",
                      c->kind ? "." : "", (int)sizeof c->tensor, c->tensor, where);
     return n > 0 && n < 128 && c->tensor[0];
 }

@@ -96,23 +96,10 @@ static void turn_f32(const struct state_span *a, const struct state_span *b, con
     turn(&to, &from, below);
 }
 
-static void copy_rows(const struct state_span *to, const struct state_span *from,
-                      const int64_t n[2])
-{
-    int64_t size = safet_type_size(to->type), rows = n[0], cols = n[1];
-    if (to->step[0] == cols && from->step[0] == cols) {
-        cols *= rows;
-        rows = 1;
-    }
-    for (int64_t r = 0; r < rows; r++)
-        memcpy(to->p + r * to->step[0] * size, from->p + r * from->step[0] * size,
-               (size_t)(cols * size));
-}
-
 void state_copy(const struct state_span *to, const struct state_span *from, const int64_t n[2])
 {
     struct state_span a = *to, b = *from;
-    int64_t size[2] = {n[0], n[1]};
+    int64_t size[2] = {n[0], n[1]}, bytes = safet_type_size(to->type);
     if (a.step[1] != 1) { /* the same with rows and columns called the other way round */
         a = (struct state_span){to->p, to->type, {to->step[1], to->step[0]}};
         b = (struct state_span){from->p, from->type, {from->step[1], from->step[0]}};
@@ -120,14 +107,18 @@ void state_copy(const struct state_span *to, const struct state_span *from, cons
         size[1] = n[0];
     }
     ENSURE(a.step[1] == 1 && (b.step[1] == 1 || b.step[0] == 1));
-    if (b.step[1] == 1 && a.type == b.type)
-        copy_rows(&a, &b, size);
-    else if (b.step[1] == 1)
-        convert(&a, &b, size);
-    else if (a.type == SAFET_F32 && b.type == SAFET_F32)
+    if (b.step[1] != 1 && a.type == SAFET_F32 && b.type == SAFET_F32)
         turn_f32(&a, &b, size);
-    else
+    else if (b.step[1] != 1)
         turn(&a, &b, size);
+    else if (a.type != b.type)
+        convert(&a, &b, size);
+    else if (a.step[0] == size[1] && b.step[0] == size[1])
+        memcpy(a.p, b.p, (size_t)(size[0] * size[1] * bytes));
+    else
+        for (int64_t r = 0; r < size[0]; r++)
+            memcpy(a.p + r * a.step[0] * bytes, b.p + r * b.step[0] * bytes,
+                   (size_t)(size[1] * bytes));
 }
 
 void state_take(const struct state_want *w, enum safet_type type, void *out,
@@ -137,13 +128,11 @@ void state_take(const struct state_want *w, enum safet_type type, void *out,
     struct state_box both;
     if (!state_meet(rows, b, &both))
         return;
-    int64_t skip = (both.at[0] - have->at[0]) * have->n[1] + both.at[1] - have->at[1];
-    int64_t r = both.at[0] - b->at[0], c = both.at[1] - b->at[1];
     struct state_span to = {out, type, {b->n[1], 1}};
     struct state_span source = {(uint8_t *)(uintptr_t)from->data, from->type, {have->n[1], 1}};
     if (w->transposed)
         to.step[0] = 1, to.step[1] = b->n[0];
-    to = behind(&to, r, c);
-    source.p += skip * safet_type_size(from->type);
+    to = behind(&to, both.at[0] - b->at[0], both.at[1] - b->at[1]);
+    source = behind(&source, both.at[0] - have->at[0], both.at[1] - have->at[1]);
     state_copy(&to, &source, both.n);
 }

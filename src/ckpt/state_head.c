@@ -13,7 +13,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum form {
     WHOLE,  /* int64_t, 0 .. most */
@@ -187,17 +186,11 @@ bool state_take_int(struct ckpt_json_text t, int64_t most, int64_t *out)
 
 bool state_take_hash(struct ckpt_json_text t, uint64_t *out)
 {
-    uint64_t v = 0;
-    if (t.n != 18 || t.s[0] != '"' || t.s[17] != '"')
-        return false;
-    for (int i = 1; i < 17; i++) {
-        const char *digits = "0123456789abcdef", *d = t.s[i] ? strchr(digits, t.s[i]) : NULL;
-        if (!d)
-            return false;
-        v = v << 4 | (uint64_t)(d - digits);
-    }
-    *out = v;
-    return true;
+    bool good = t.n == 18 && t.s[0] == '"' && t.s[17] == '"' &&
+                strspn(t.s + 1, "0123456789abcdef") == 16;
+    if (good)
+        *out = strtoull(t.s + 1, NULL, 16);
+    return good;
 }
 
 static bool take_real(struct ckpt_json_text t, double least, double *out)
@@ -226,17 +219,6 @@ static bool take_one(struct ckpt_json_text t, const char *const *word, int n, in
     return good && i < n;
 }
 
-/* A text of the file, owned. *good: it is one. */
-static enum err take_text(struct ckpt_json_text t, const char **out, bool *good)
-{
-    char *s = NULL;
-    if (t.n < 6 * (int64_t)STATE_TEXT_MAX)
-        TRY(ckpt_json_string(t, &s));
-    *out = s;
-    *good = s && strlen(s) <= STATE_TEXT_MAX;
-    return ERR_OK;
-}
-
 /* "512,1024,10", from 2 to MODEL_WIDTHS of them. */
 static bool take_widths(struct ckpt_json_text t, int64_t *out)
 {
@@ -252,16 +234,12 @@ static bool take_widths(struct ckpt_json_text t, int64_t *out)
     return *end == '\0' && n >= 2;
 }
 
-static bool is(struct ckpt_json_text t, const char *word)
-{
-    return t.n == (int64_t)strlen(word) && memcmp(t.s, word, (size_t)t.n) == 0;
-}
-
 static enum err take_value(const struct field *f, struct ckpt_json_text t, void *p, bool *good)
 {
     int64_t count = 0;
     int choice = 0;
     const char *kind[MODEL_KINDS];
+    char *s = NULL;
     switch (f->form) {
     case WHOLE: *good = state_take_int(t, whole_most, p); break;
     case COUNT:
@@ -273,13 +251,18 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
     case REAL: *good = take_real(t, 0, p); break;
     case MAYBE: /* null for a loss that there is none of */
         *(double *)p = NAN;
-        *good = is(t, "null") || take_real(t, -INFINITY, p);
+        *good = ckpt_json_same(t, "null") || take_real(t, -INFINITY, p);
         break;
     case WORD: *good = ckpt_json_word(t, p, f->most); break;
-    case TEXT: return take_text(t, p, good);
+    case TEXT: /* owned */
+        if (t.n < 6 * (int64_t)STATE_TEXT_MAX)
+            TRY(ckpt_json_string(t, &s));
+        *(const char **)p = s;
+        *good = s && strlen(s) <= STATE_TEXT_MAX;
+        break;
     case FLAG:
-        *(bool *)p = is(t, "true");
-        *good = is(t, "true") || is(t, "false");
+        *(bool *)p = ckpt_json_same(t, "true");
+        *good = *(bool *)p || ckpt_json_same(t, "false");
         break;
     case TYPE:
         *good = take_one(t, type_word, 2, &choice);

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* ---- writing ---- */
 
@@ -59,22 +58,12 @@ static enum err try_text(const struct state_save *save, const struct text *t, co
     return err_again(&kept);
 }
 
-/* The folder itself stays behind a power cut, wherever its parents are new: two are a save's. */
-static enum err sync_parents(const char *dir)
-{
-    static const char *const up[] = {"..", "../.."};
-    char path[FS_PATH];
-    for (int i = 0; i < 2; i++)
-        TRY(fs_sync_dir(fs_path(path, dir, up[i])));
-    return ERR_OK;
-}
-
 enum err state_index_write(const struct state_save *save, const struct state_head *head,
                            const char *const *text, int n)
 {
     struct state_head full = *head;
     struct text t = {0};
-    char path[FS_PATH];
+    char path[FS_PATH], up[FS_PATH];
     enum err err;
     ENSURE(strlen(save->run) < sizeof full.run);
     full.step = save->step;
@@ -83,7 +72,9 @@ enum err state_index_write(const struct state_save *save, const struct state_hea
     fs_path(path, save->dir, STATE_INDEX);
     TRY_OR(out, make_text(&full, text, n, &t));
     TRY_OR(out, try_text(save, &t, path));
-    TRY_OR(out, sync_parents(save->dir));
+    /* The folder itself stays behind a power cut, wherever its parents are new. */
+    TRY_OR(out, fs_sync_dir(fs_path(up, save->dir, "..")));
+    TRY_OR(out, fs_sync_dir(fs_path(up, save->dir, "../..")));
     TRY_OR(out, fs_put(path, t.s, t.len));
 out:
     text_free(&t);
@@ -165,37 +156,30 @@ uint64_t state_index_digest(const struct state_index *x)
 
 /* ---- a loss that comes later ---- */
 
-/* The text with another loss: tensors and shards stay, in whatever order they stood. */
-static enum err put_loss(const struct state_index *x, const struct fs_map *m, double loss,
-                         struct text *t)
-{
-    const struct state_save save = {.dir = x->dir, .step = x->head.step};
-    struct state_head head = x->head;
-    struct ckpt_json_text v[STATE_MEMBERS];
-    const struct ckpt_json_text *tensors = &v[STATE_IN_TENSORS], *shards = &v[STATE_IN_SHARDS];
-    TRY(state_index_split(x, m, v));
-    head.valid_loss = loss;
-    text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
-    state_head_add(&head, t);
-    text_add(t, ",\n\"tensors\":%.*s,\n\"shards\":%.*s", (int)tensors->n, tensors->s,
-             (int)shards->n, shards->s);
-    state_seal(t);
-    TRY(t->err);
-    TRY(try_text(&save, t, x->path));
-    return fs_put(x->path, t->s, t->len);
-}
-
 enum err state_index_validated(const char *dir, double loss)
 {
     struct state_index x;
+    struct ckpt_json_text v[STATE_MEMBERS];
+    const struct ckpt_json_text *tensors = &v[STATE_IN_TENSORS], *shards = &v[STATE_IN_SHARDS];
     struct fs_map m = {0};
     struct text t = {0};
     TRY(state_index_open(&x, dir));
+    const struct state_save save = {.dir = x.dir, .step = x.head.step};
     enum err err = ERR_OK;
-    if (isnan(x.head.valid_loss))
-        err = fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT);
-    if (m.data)
-        err = put_loss(&x, &m, loss, &t);
+    if (!isnan(x.head.valid_loss))
+        goto out;
+    TRY_OR(out, fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT));
+    TRY_OR(out, state_index_split(&x, &m, v));
+    x.head.valid_loss = loss;
+    text_add(&t, "{\"format\":\"" STATE_FORMAT "\",\n");
+    state_head_add(&x.head, &t); /* tensors and shards stay, in whatever order they stood */
+    text_add(&t, ",\n\"tensors\":%.*s,\n\"shards\":%.*s", (int)tensors->n, tensors->s,
+             (int)shards->n, shards->s);
+    state_seal(&t);
+    TRY_OR(out, t.err);
+    TRY_OR(out, try_text(&save, &t, x.path));
+    TRY_OR(out, fs_put(x.path, t.s, t.len));
+out:
     fs_map_close(&m);
     text_free(&t);
     state_index_close(&x);

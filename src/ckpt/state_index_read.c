@@ -16,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum { SHARD_MEMBERS = 4 };
 static const char *const member[STATE_MEMBERS] = {"format", "state", "model", "tensors", "shards",
@@ -45,28 +44,22 @@ void state_seal(struct text *t)
     text_add(t, "%s", seal);
 }
 
-static enum err check_seal(const char *path, const struct fs_map *m)
-{
-    char want[STATE_SEAL + 1];
-    if (m->size < STATE_SEAL)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %" PRId64 " bytes, an index has more; it is cut or no "
-                             "index of a checkpoint", path, m->size);
-    const char *end = (const char *)m->data + m->size - STATE_SEAL;
-    seal_of(m->data, m->size - STATE_SEAL, want);
-    if (memcmp(end, want, STATE_SEAL) == 0)
-        return ERR_OK;
-    if (memcmp(end, want, 10) != 0 || memcmp(end + 26, want + 26, 3) != 0)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s does not end with the hash of what stands before; it is "
-                             "cut, damaged or no index of a checkpoint", path);
-    FAIL(ERR_CHECKPOINT, "ckpt: %s has the hash %.16s, it says %.16s; it is damaged", path,
-         want + 10, end + 10);
-}
-
 enum err state_index_split(const struct state_index *x, const struct fs_map *m,
                            struct ckpt_json_text out[STATE_MEMBERS])
 {
     struct ckpt_json_text all;
-    TRY(check_seal(x->path, m));
+    char want[STATE_SEAL + 1];
+    if (m->size < STATE_SEAL)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has %" PRId64 " bytes, an index has more; it is cut or no "
+                             "index of a checkpoint", x->path, m->size);
+    const char *end = (const char *)m->data + m->size - STATE_SEAL;
+    seal_of(m->data, m->size - STATE_SEAL, want);
+    if (memcmp(end, want, 10) != 0 || memcmp(end + 26, want + 26, 3) != 0)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s does not end with the hash of what stands before; it is "
+                             "cut, damaged or no index of a checkpoint", x->path);
+    if (memcmp(end, want, STATE_SEAL) != 0)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s has the hash %.16s, it says %.16s; it is damaged", x->path,
+             want + 10, end + 10);
     TRY(ckpt_json_text(x->path, m, &all));
     if (all.n != m->size)
         return bad(x, "a byte order mark at its begin");
@@ -81,10 +74,10 @@ static bool take_pair(struct ckpt_json_text t, int nd, int64_t out[2])
     struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
     struct ckpt_json_text v;
     for (int i = 0; i < nd; i++)
-        if (ckpt_json_item(&w, &v) != CKPT_JSON_MEMBER ||
+        if (ckpt_json_next(&w, NULL, &v) != CKPT_JSON_MEMBER ||
             !state_take_int(v, ((int64_t)1 << 53) - 1, &out[i]))
             return false;
-    return ckpt_json_item(&w, &v) == CKPT_JSON_END;
+    return ckpt_json_next(&w, NULL, &v) == CKPT_JSON_END;
 }
 
 static enum err check_tensor(const struct state_index *x, struct ckpt_json_text key,
@@ -159,7 +152,7 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
     struct ckpt_json_text v[6];
     char name[128], kind[16];
     for (int i = 0; i < 6; i++)
-        if (ckpt_json_item(&w, &v[i]) != (i < 5 ? CKPT_JSON_MEMBER : CKPT_JSON_END))
+        if (ckpt_json_next(&w, NULL, &v[i]) != (i < 5 ? CKPT_JSON_MEMBER : CKPT_JSON_END))
             return bad(x, "a chunk that is no list of 5");
     if (!ckpt_json_word(v[0], name, sizeof name))
         return bad(x, "a chunk whose tensor is not 1 to 127 bytes of text");
@@ -169,7 +162,7 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
                              "damaged", x->path, name);
     int k = 0;
     while (k < STATE_KINDS && !(ckpt_json_word(v[1], kind, sizeof kind) &&
-                                strcmp(kind, state_kind_name((enum state_kind)k)) == 0))
+                                strcmp(kind, state_kind_name[k]) == 0))
         k++;
     p->group = (int)(tensor - x->tensor) * STATE_KINDS + k;
     p->box = (struct state_box){{0, 0}, {0, 1}};
@@ -187,29 +180,11 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
     return ERR_OK;
 }
 
-static enum err read_chunks(const struct state_index *x, struct ckpt_json_text t,
-                            struct state_file *f)
-{
-    struct state_reading *r = x->inner;
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 3};
-    struct ckpt_json_text v;
-    enum ckpt_json_step step;
-    f->first = r->pieces;
-    while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER) {
-        if (r->pieces == STATE_CHUNKS_MAX)
-            return bad(x, "more than 2^24 chunks");
-        TRY(mem_more(r->pieces, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
-        r->piece[r->pieces].file = r->files - 1;
-        TRY(read_chunk(x, v, &r->piece[r->pieces++]));
-    }
-    f->n = r->pieces - f->first;
-    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
-}
-
 static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
 {
-    struct ckpt_json_text v[SHARD_MEMBERS];
+    struct ckpt_json_text v[SHARD_MEMBERS], chunk;
     struct state_reading *r = x->inner;
+    enum ckpt_json_step step;
     TRY(state_members(x->path, t, shard_member, SHARD_MEMBERS, SHARD_MEMBERS, v));
     if (r->files == STATE_FILES_MAX)
         return bad(x, "more than 2^20 shards");
@@ -224,42 +199,34 @@ static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
     if (!state_take_hash(v[2], &f->header))
         FAIL(ERR_CHECKPOINT, "ckpt: %s has for %s a hash that is not 16 hexadecimal digits; it is "
                              "damaged", x->path, f->name);
-    return read_chunks(x, v[3], f);
+    struct ckpt_json w = {.s = v[3].s, .n = v[3].n, .depth_max = 3};
+    f->first = r->pieces;
+    while ((step = ckpt_json_next(&w, NULL, &chunk)) == CKPT_JSON_MEMBER) {
+        if (r->pieces == STATE_CHUNKS_MAX)
+            return bad(x, "more than 2^24 chunks");
+        TRY(mem_more(r->pieces, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
+        r->piece[r->pieces].file = r->files - 1;
+        TRY(read_chunk(x, chunk, &r->piece[r->pieces++]));
+    }
+    f->n = r->pieces - f->first;
+    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
 }
 
 static enum err read_shards(const struct state_index *x, struct ckpt_json_text t)
 {
     struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = STATE_DEPTH - 1};
     struct ckpt_json_text v;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_item(&w, &v)) == CKPT_JSON_MEMBER)
-        TRY(read_shard(x, v));
-    if (step != CKPT_JSON_END)
-        return bad(x, w.why);
-    return x->inner->pieces > 0 ? ERR_OK : bad(x, "no chunks");
-}
-
-static int by_word(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* No file twice. */
-static enum err check_files(const struct state_index *x)
-{
     const struct state_reading *r = x->inner;
-    const char **name;
-    enum err err = ERR_OK;
-    TRY(mem_new(r->files, sizeof *name, "the names of the shards", &name));
-    for (int i = 0; i < r->files; i++)
-        name[i] = r->file[i].name;
-    qsort(name, (size_t)r->files, sizeof *name, by_word);
-    for (int i = 1; i < r->files && err == ERR_OK; i++)
-        if (strcmp(name[i - 1], name[i]) == 0)
-            err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                          "ckpt: %s names the file %s twice; it is damaged", x->path, name[i]);
-    mem_free(name);
-    return err;
+    const char *twice;
+    enum ckpt_json_step step;
+    while ((step = ckpt_json_next(&w, NULL, &v)) == CKPT_JSON_MEMBER)
+        TRY(read_shard(x, v));
+    if (step != CKPT_JSON_END || r->pieces == 0)
+        return bad(x, step != CKPT_JSON_END ? w.why : "no chunks");
+    TRY(ckpt_json_twice(r->file->name, r->files, sizeof *r->file, &twice));
+    if (twice)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s names the file %s twice; it is damaged", x->path, twice);
+    return ERR_OK;
 }
 
 /* ---- tiling ----
@@ -274,20 +241,6 @@ static int by_place(const void *pa, const void *pb)
     const struct state_corner *a = pa, *b = pb;
     int i = a->at[0] == b->at[0];
     return (a->at[i] > b->at[i]) - (a->at[i] < b->at[i]);
-}
-
-/* Corners that stand an odd number of times, sorted, to the front; returns how many. */
-static int odd_ones(struct state_corner *c, int n)
-{
-    int kept = 0;
-    qsort(c, (size_t)n, sizeof *c, by_place);
-    for (int i = 0, next; i < n; i = next) {
-        for (next = i + 1; next < n && by_place(&c[i], &c[next]) == 0;)
-            next++;
-        if ((next - i) % 2)
-            c[kept++] = c[i];
-    }
-    return kept;
 }
 
 enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box, int n,
@@ -306,7 +259,14 @@ enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box
     *elements = sum;
     if (sum != all)
         return sum > all ? STATE_TOO_MUCH : STATE_TOO_LITTLE;
-    int odd = odd_ones(corner, 4 * n);
+    int odd = 0; /* corners that stand an odd number of times, sorted, to the front */
+    qsort(corner, 4 * (size_t)n, sizeof *corner, by_place);
+    for (int i = 0, next; i < 4 * n; i = next) {
+        for (next = i + 1; next < 4 * n && by_place(&corner[i], &corner[next]) == 0;)
+            next++;
+        if ((next - i) % 2)
+            corner[odd++] = corner[i];
+    }
     for (int j = 0; j < 4; j++) {
         struct state_corner want = {{(j / 2) * shape[0], (j % 2) * shape[1]}};
         if (j < odd && by_place(&corner[j], &want) == 0)
@@ -335,7 +295,7 @@ static enum err check_group(const struct state_index *x, int g, struct state_box
 {
     const struct state_reading *r = x->inner;
     const struct safet_entry *t = &x->tensor[g / STATE_KINDS];
-    const char *kind = state_kind_name((enum state_kind)(g % STATE_KINDS));
+    const char *kind = state_kind_name[g % STATE_KINDS];
     int n = r->group[g + 1] - r->group[g];
     int64_t got;
     for (int i = 0; i < n; i++)
@@ -412,6 +372,5 @@ enum err state_index_parse(struct state_index *x, const struct fs_map *m)
     TRY(state_head_read(x->path, v[STATE_IN_STATE], v[STATE_IN_MODEL], &x->head, &x->digest));
     TRY(read_tensors(x, v[STATE_IN_TENSORS]));
     TRY(read_shards(x, v[STATE_IN_SHARDS]));
-    TRY(check_files(x));
     return order(x);
 }

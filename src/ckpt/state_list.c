@@ -45,75 +45,62 @@ bool state_exists(const char *dir)
     return fs_sys_lstat(path, &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
 }
 
-static enum err list(struct fs_folder *d, struct state_found **out, int *n)
+enum err state_list(const char *run_dir, bool whole, struct state_found **out, int *n)
 {
-    for (const char *name; (name = fs_folder_next(d));) {
-        struct state_found found;
-        struct stat st;
-        char path[FS_PATH];
-        /* A folder, and no link: what that leads to is not the run's to remove. */
-        if (!step_of(name, &found.step) ||
-            fs_sys_lstat(fs_path(path, d->path, name), &st) != 0 || !S_ISDIR(st.st_mode))
-            continue;
-        found.whole = state_exists(path);
-        TRY(mem_more(*n, sizeof **out, "the checkpoints of a run", out));
-        (*out)[(*n)++] = found;
-    }
-    return ERR_OK;
-}
-
-enum err state_list(const char *run_dir, struct state_found **out, int *n)
-{
-    char why[FS_REASON], dir[FS_PATH];
+    char why[FS_REASON], dir[FS_PATH], path[FS_PATH];
     struct state_found *found = NULL;
-    int count = 0;
+    struct stat st;
     struct fs_folder d;
+    int count = 0;
     enum err err = ERR_OK;
-    if (fs_folder_open(&d, fs_path(dir, run_dir, "checkpoints")))
-        err = list(&d, &found, &count);
-    else if (errno != ENOENT)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "ckpt: the checkpoints in %s cannot be read: %s", dir, fs_reason(errno, why));
+    if (!fs_folder_open(&d, fs_path(dir, run_dir, "checkpoints")) && errno != ENOENT)
+        FAIL(ERR_CHECKPOINT, "ckpt: the checkpoints in %s cannot be read: %s", dir,
+             fs_reason(errno, why));
+    for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
+        struct state_found f;
+        /* A folder, and no link: what that leads to is not the run's to remove. */
+        if (!step_of(name, &f.step) || fs_sys_lstat(fs_path(path, dir, name), &st) != 0 ||
+            !S_ISDIR(st.st_mode))
+            continue;
+        f.whole = state_exists(path);
+        if (whole && !f.whole)
+            continue;
+        err = mem_more(count, sizeof *found, "the checkpoints of a run", &found);
+        if (err == ERR_OK)
+            found[count++] = f;
+    }
     fs_folder_close(&d);
     if (err == ERR_OK && !found)
         err = mem_new(0, sizeof *found, "the checkpoints of a run", &found);
-    if (err != ERR_OK) {
+    if (err == ERR_OK) {
+        qsort(found, (size_t)count, sizeof *found, by_step);
+        *out = found;
+        *n = count;
+    } else {
         mem_free(found);
-        return err;
     }
-    qsort(found, (size_t)count, sizeof *found, by_step);
-    *out = found;
-    *n = count;
-    return ERR_OK;
-}
-
-/* The loss in an index; NaN: none. An error leaves no word. */
-static double valid_loss_of(const char *run_dir, int64_t step)
-{
-    struct err_kept none;
-    struct state_index x = {.dir = NULL};
-    double loss = NAN;
-    char dir[FS_PATH];
-    err_keep(&none, ERR_OK);
-    if (state_index_open(&x, state_dir(dir, run_dir, step)) == ERR_OK && x.head.step == step)
-        loss = x.head.valid_loss;
-    state_index_close(&x);
-    (void)!err_again(&none);
-    return loss;
+    return err;
 }
 
 bool state_best(const char *run_dir, const struct state_found *found, int n, int64_t *step,
                 double *loss)
 {
+    struct err_kept none;
     bool any = false;
+    err_keep(&none, ERR_OK);
     for (int i = n - 1; i >= 0; i--) { /* the earliest first */
-        double its = found[i].whole ? valid_loss_of(run_dir, found[i].step) : NAN;
-        if (isnan(its) || (any && its >= *loss))
-            continue;
-        any = true;
-        *step = found[i].step;
-        *loss = its;
+        struct state_index x = {.dir = NULL};
+        char dir[FS_PATH];
+        if (state_index_open(&x, state_dir(dir, run_dir, found[i].step)) == ERR_OK &&
+            x.head.step == found[i].step && !isnan(x.head.valid_loss) &&
+            !(any && x.head.valid_loss >= *loss)) {
+            any = true;
+            *step = found[i].step;
+            *loss = x.head.valid_loss;
+        }
+        state_index_close(&x);
     }
+    (void)!err_again(&none);
     return any;
 }
 
@@ -143,11 +130,11 @@ static bool is_ours(const char *name)
 static enum err remove_checkpoint(const char *dir)
 {
     char why[FS_REASON];
+    struct fs_folder d;
     if (!fs_exists(dir))
         return ERR_OK;
     TRY(remove_file(dir, STATE_INDEX));
     TRY(fs_sync_dir(dir));
-    struct fs_folder d;
     if (!fs_folder_open(&d, dir))
         FAIL(ERR_STORAGE, "storage: cannot read %s: %s", dir, fs_reason(errno, why));
     enum err err = ERR_OK;

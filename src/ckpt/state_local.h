@@ -12,6 +12,15 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+/* XXH3 by the widest vectors that the processor has, where the library can choose among them at run
+ * time (that of Debian on x86-64 does); elsewhere by what it was compiled for. The hashes are the
+ * same. */
+#define XXH_STATIC_LINKING_ONLY /* the state's size, for one on the stack */
+#ifdef PLAIT_XXH_DISPATCH
+#include <xxh_x86dispatch.h>
+#else
+#include <xxhash.h>
+#endif
 
 #define STATE_INDEX "index.json"
 #define STATE_FORMAT "plait checkpoint 1"

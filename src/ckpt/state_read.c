@@ -8,7 +8,6 @@
  */
 #include "ckpt/state_local.h"
 
-#include "ckpt/xxh3.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,26 +17,6 @@ enum { STRIP = 256 << 10, /* bytes that are hashed and then copied: they stay in
        CALL = 64 };       /* strips that are one call of the file to who watches it */
 
 /* ---- shards ---- */
-
-static enum err check_entry(const struct state_index *x, const struct safet_file *f,
-                            const struct state_piece *p, const struct safet_entry **out)
-{
-    struct state_chunk c = state_chunk_of(x, p);
-    char name[128];
-    bool named = state_chunk_name(&c, name);
-    const struct safet_entry *e = named ? safet_find(f->entry, f->n, name) : NULL;
-    if (!e)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; it is damaged or of "
-                             "another save", f->path, name, x->path);
-    bool same = e->type == x->head.type && e->nd == c.nd;
-    for (int i = 0; same && i < c.nd; i++)
-        same = e->shape[i] == c.box.n[i];
-    if (!same)
-        FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s is of another shape or dtype than %s says; the "
-                             "file is damaged or of another save", name, f->path, x->path);
-    *out = e;
-    return ERR_OK;
-}
 
 /* It is of the step and the run that the index is of, and has its chunks. */
 static enum err check_shard(const struct state_index *x, struct state_file *f,
@@ -65,8 +44,20 @@ static enum err check_shard(const struct state_index *x, struct state_file *f,
              x->path, f->header);
     for (int i = 0; i < f->n; i++) {
         struct state_piece *p = &r->piece[r->of_file[f->first + i]];
-        const struct safet_entry *e;
-        TRY(check_entry(x, map, p, &e));
+        struct state_chunk c = state_chunk_of(x, p);
+        char name[128];
+        bool named = state_chunk_name(&c, name);
+        const struct safet_entry *e = named ? safet_find(map->entry, map->n, name) : NULL;
+        if (!e)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has no chunk %s, where %s has it; it is damaged or of "
+                                 "another save", map->path, name, x->path);
+        bool same = e->type == x->head.type && e->nd == c.nd;
+        for (int d = 0; same && d < c.nd; d++)
+            same = e->shape[d] == c.box.n[d];
+        if (!same)
+            FAIL(ERR_CHECKPOINT, "ckpt: chunk %s of %s is of another shape or dtype than %s says; "
+                                 "the file is damaged or of another save", name, map->path,
+                 x->path);
         p->data = map->data + e->begin;
     }
     return ERR_OK;

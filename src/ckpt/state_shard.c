@@ -12,14 +12,11 @@
 
 #include "base/mem.h"
 #include "base/thread.h"
-#include "ckpt/xxh3.h"
 
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- the file ---- */
 
 static enum err make_entries(const struct state_shard *s, struct safet_entry *e)
 {
@@ -57,7 +54,6 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
     TRY_OR(out, mem_new(n, sizeof *e, "the entries of a shard", &e));
     TRY_OR(out, make_entries(s, e));
     TRY_OR(out, safet_create(&s->file, fs_path(path, save->dir, name), e, n, notes));
-    s->header = s->file.header_hash;
     s->bytes = s->file.front + s->file.total;
 out:
     mem_free(e);
@@ -99,21 +95,17 @@ static bool is_turned(const struct filling *f, int i)
     return f->from[i].transposed && b->n[0] > 1 && b->n[1] > 1;
 }
 
-static int64_t row_bytes(const struct filling *f, int i)
-{
-    return f->s->chunk[i].box.n[1] * safet_type_size(f->s->type);
-}
-
 static int64_t chunk_bytes(const struct filling *f, int i)
 {
-    return f->s->chunk[i].box.n[0] * row_bytes(f, i);
+    return state_box_elements(&f->s->chunk[i].box) * safet_type_size(f->s->type);
 }
 
 /* Of whole rows, where they are turned. */
 static int64_t strip_bytes(const struct filling *f, int i)
 {
-    int64_t width = row_bytes(f, i), rows = STRIP / width / BLOCK * BLOCK;
-    return is_turned(f, i) ? num_min(chunk_bytes(f, i), num_max(BLOCK, rows) * width) : STRIP;
+    int64_t all = chunk_bytes(f, i), width = all / f->s->chunk[i].box.n[0];
+    int64_t rows = num_max(BLOCK, STRIP / width / BLOCK * BLOCK);
+    return is_turned(f, i) ? num_min(all, rows * width) : STRIP;
 }
 
 /* ---- a chunk ---- */
@@ -136,12 +128,11 @@ static enum err look(const struct filling *f, int i, int64_t at, const void *p, 
     int64_t lost = at / size + good, row = c->box.at[0] + lost / c->box.n[1];
     snprintf(place, sizeof place, c->nd == 2 ? "[%" PRId64 ", %" PRId64 : "[%" PRId64, row,
              c->box.at[1] + lost % c->box.n[1]);
-    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name(c->kind) : "",
+    FAIL(ERR_NONFINITE, "ckpt: %s%s%s is %g at %s]%s", c->kind ? state_kind_name[c->kind] : "",
          c->kind ? "." : "", c->tensor, num_unsigned_nan(value), place,
          isfinite(value) ? ", which is infinite in the type that the run computes with" : "");
 }
 
-/* Turned where the file has it the other way round, hashed, looked at and written. */
 static enum err put_strip(struct worker *w, int64_t at, int64_t bytes, XXH3_state_t *hash)
 {
     struct filling *f = w->of;
@@ -151,7 +142,7 @@ static enum err put_strip(struct worker *w, int64_t at, int64_t bytes, XXH3_stat
     const struct state_box *b = &f->s->chunk[i].box;
     const uint8_t *p = (const uint8_t *)f->from[i].p + at;
     if (is_turned(f, i)) {
-        int64_t n[2] = {bytes / row_bytes(f, i), b->n[1]};
+        int64_t n[2] = {bytes / safet_type_size(f->s->type) / b->n[1], b->n[1]};
         uint8_t *from = (uint8_t *)(uintptr_t)f->from[i].p + at / b->n[1];
         p = w->strip;
         state_copy(&(struct state_span){w->strip, f->s->type, {n[1], 1}},
@@ -178,21 +169,6 @@ static enum err put_chunk(struct worker *w)
 
 /* ---- all of them ---- */
 
-/* False: there is no chunk left, or none is wanted any more. */
-static bool take(struct worker *w)
-{
-    struct filling *f = w->of;
-    pthread_mutex_lock(&f->lock);
-    bool is = f->next < f->s->n && atomic_load(&f->failed) == NONE;
-    if (is) {
-        w->chunk = f->next++;
-        w->place = f->place;
-        f->place += chunk_bytes(f, w->chunk);
-    }
-    pthread_mutex_unlock(&f->lock);
-    return is;
-}
-
 /* Behind a failure nothing more is written and no chunk begun; those in front of it, which are all
  * begun, are looked at to their end, so that the error is the first chunk's. */
 static void fail(struct filling *f, int chunk, enum err err)
@@ -205,12 +181,22 @@ static void fail(struct filling *f, int chunk, enum err err)
     pthread_mutex_unlock(&f->lock);
 }
 
+/* Until there is no chunk left, or none is wanted any more. */
 static void work(struct worker *w)
 {
-    while (take(w)) {
-        enum err err = put_chunk(w);
+    struct filling *f = w->of;
+    for (bool has = true; has;) {
+        pthread_mutex_lock(&f->lock);
+        has = f->next < f->s->n && atomic_load(&f->failed) == NONE;
+        if (has) {
+            w->chunk = f->next++;
+            w->place = f->place;
+            f->place += chunk_bytes(f, w->chunk);
+        }
+        pthread_mutex_unlock(&f->lock);
+        enum err err = has ? put_chunk(w) : ERR_OK;
         if (err != ERR_OK)
-            fail(w->of, w->chunk, err);
+            fail(f, w->chunk, err);
     }
 }
 
@@ -266,21 +252,16 @@ enum err state_shard_fill(struct state_shard *s, const struct state_source *from
 
 /* ---- the end ---- */
 
-enum err state_shard_commit(struct state_shard *s)
-{
-    return safet_commit(&s->file);
-}
-
 enum err state_shard_text(const struct state_shard *s, char **out)
 {
     struct text t = {0};
     text_add(&t, "{\"file\":\"%s\",\"bytes\":%" PRId64 ",\"hash\":\"%016" PRIx64 "\",\"chunks\":[",
-             s->name, s->bytes, s->header);
+             s->name, s->bytes, s->file.header_hash);
     for (int i = 0; i < s->n; i++) {
         const struct state_chunk *c = &s->chunk[i];
         text_add(&t, "%s\n[", i ? "," : "");
         text_add_json(&t, c->tensor);
-        text_add(&t, ",\"%s\",", state_kind_name(c->kind));
+        text_add(&t, ",\"%s\",", state_kind_name[c->kind]);
         for (int j = 0; j < 2; j++) {
             const int64_t *v = j ? c->box.n : c->box.at;
             text_add(&t, c->nd == 2 ? "[%" PRId64 ",%" PRId64 "]," : "[%" PRId64 "],", v[0], v[1]);

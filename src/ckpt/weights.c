@@ -51,7 +51,7 @@ uint64_t weights_digest(const struct weights *w)
 
 /* ---- a tensor ---- */
 
-/* Files of the bare GPT2Model and LlamaModel have the names without these. */
+/* Which files of the bare models lack. */
 static const char *const prefix[] = {"transformer.", "model."};
 
 /* "(768, 2304)" of a shape. */
@@ -112,22 +112,18 @@ static bool ends_with(const char *s, const char *end)
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
-/* What a model of this kind makes itself and some versions of transformers saved. */
-static bool is_made(const struct model *a, const char *name)
-{
-    if (a->kind == MODEL_GPT)
-        return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
-    return ends_with(name, ".rotary_emb.inv_freq");
-}
-
 /* The tensors that a model reads, by name. */
 struct known { const struct model *model; struct safet_entry *entry; int n; };
 
-/* Does the model read a tensor of this name, which is there? */
-static bool is_read(const struct weights *w, const struct known *k, const char *name)
+/* Does the model read a tensor of this name, which is there? Or make it itself, and some versions
+ * of transformers saved it? */
+static bool is_known(const struct weights *w, const struct known *k, const char *name)
 {
     char full[160];
-    bool is = safet_find(k->entry, k->n, name) != NULL;
+    bool gpt = k->model->kind == MODEL_GPT;
+    bool is = gpt ? ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias")
+                  : ends_with(name, ".rotary_emb.inv_freq");
+    is = is || safet_find(k->entry, k->n, name);
     for (int i = 0; i < 2 && !is; i++) {
         snprintf(full, sizeof full, "%s%s", prefix[i], name);
         is = safet_find(k->entry, k->n, full) && !hf_weights_find(&w->files, full).entry;
@@ -148,9 +144,9 @@ static enum err check_tied(const struct weights *w, const struct model *a, struc
                 head.entry->end - head.entry->begin == bytes;
     if (!same || memcmp(head.file->data + head.entry->begin,
                         tokens.file->data + tokens.entry->begin, (size_t)bytes) != 0)
-        FAIL(ERR_CHECKPOINT,
-             "ckpt: %s of %s is not the embedding, which model.tied true would use in its place; "
-             "set model.tied=false", head.entry->name, head.file->path);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s of %s is not the embedding, which model.tied true would use "
+                             "in its place; set model.tied=false", head.entry->name,
+             head.file->path);
     return ERR_OK;
 }
 
@@ -160,15 +156,15 @@ static enum err check_rest(const struct weights *w, const struct known *k,
 {
     for (int i = 0; i < n; i++) {
         const char *name = entry[i].name;
-        if (is_read(w, k, name) || is_made(k->model, name))
+        if (is_known(w, k, name))
             continue;
         if (file && k->model->tied && strcmp(name, "lm_head.weight") == 0)
             TRY(check_tied(w, k->model, (struct hf_tensor){file, &entry[i]}));
         else
-            FAIL(ERR_CHECKPOINT,
-                 "ckpt: %s has tensor %s, which the model, of %" PRId64 " layers, would not read; "
-                 "use weights of this model, or set model.* to those of the weights",
-                 file ? file->path : w->state.dir, name, k->model->layers);
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which the model, of %" PRId64 " layers, "
+                                 "would not read; use weights of this model, or set model.* to "
+                                 "those of the weights", file ? file->path : w->state.dir, name,
+                 k->model->layers);
     }
     return ERR_OK;
 }

@@ -9,7 +9,9 @@
 #include "base/fs_sys.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "ckpt/state.h"
+#include "comm/comm.h"
 #include "folder/metrics_read.h"
 
 #include <errno.h>
@@ -21,33 +23,28 @@
 bool folder_has_checkpoint(const char *dir)
 {
     struct state_found *found;
-    bool whole = false;
     int n;
-    if (state_list(dir, &found, &n) != ERR_OK)
+    if (state_list(dir, true, &found, &n) != ERR_OK)
         return false;
-    for (int i = 0; i < n; i++)
-        whole = whole || found[i].whole;
     mem_free(found);
-    return whole;
+    return n > 0;
 }
 
-/* "10, 20", the oldest first, without `but`. */
-static void add_steps(const struct state_found *found, int n, int64_t but, struct text *out)
+/* Those of a run's folder without `but`, "10, 20", the oldest first, or `none` (mem_free). An error
+ * of the folder is none. */
+static enum err steps_of(const char *run, int64_t but, const char *none, char **out)
 {
-    for (int i = n - 1; i >= 0; i--)
-        if (found[i].whole && found[i].step != but)
-            text_add(out, "%s%lld", out->len ? ", " : "", (long long)found[i].step);
-}
-
-/* Of a run's folder; an error of it is none. */
-static void add_steps_of(const char *run, int64_t but, struct text *out)
-{
-    struct state_found *found;
+    struct state_found *found = NULL;
+    struct text t = {0};
     int n;
-    if (state_list(run, &found, &n) != ERR_OK)
-        return;
-    add_steps(found, n, but, out);
+    if (state_list(run, true, &found, &n) != ERR_OK)
+        n = 0;
+    for (int i = n - 1; i >= 0; i--)
+        if (found[i].step != but)
+            text_add(&t, "%s%lld", t.len ? ", " : "", (long long)found[i].step);
     mem_free(found);
+    text_add(&t, "%s", t.len ? "" : none);
+    return text_done(&t, out);
 }
 
 /* RUN of RUN/checkpoints/NAME; false: it has not that form, or is too long. */
@@ -75,9 +72,8 @@ static bool is_step(const char *word, int64_t *step)
 
 enum err folder_others(enum err err, const char *checkpoint)
 {
-    char run[OPTIONS_PATH_MAX];
+    char run[OPTIONS_PATH_MAX], *steps;
     struct err_kept kept;
-    struct text steps = {0};
     if (err != ERR_CHECKPOINT || !checkpoint || !run_of(checkpoint, run))
         return err;
     err_keep(&kept, err);
@@ -85,38 +81,14 @@ enum err folder_others(enum err err, const char *checkpoint)
     int64_t step = -1;
     if (strncmp(name, "step-", 5) != 0 || !is_step(name + 5, &step))
         step = -1;
-    add_steps_of(run, step, &steps);
-    err = steps.err;
-    if (err == ERR_OK && steps.len > 0)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "%s; %s/checkpoints has others, of the steps: %s", kept.text, run, steps.s);
-    else if (err == ERR_OK)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "%s; %s/checkpoints has no other",
-                      kept.text, run);
-    text_free(&steps);
+    TRY(steps_of(run, step, "", &steps));
+    err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "%s; %s/checkpoints has %s%s", kept.text, run,
+                  steps[0] ? "others, of the steps: " : "no other", steps);
+    mem_free(steps);
     return err;
 }
 
 /* ---- which a word means ---- */
-
-static enum err no_such(const char *who, const char *dir, const char *word,
-                        const struct state_found *found, int n)
-{
-    struct text steps = {0};
-    add_steps(found, n, -1, &steps);
-    enum err err = steps.err;
-    if (err == ERR_OK && strcmp(word, "best") == 0)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "%s: none of the checkpoints in %s/checkpoints (%s) was saved behind a "
-                      "validation; name a step, or train with train.save_best=true", who, dir,
-                      steps.len ? steps.s : "none is there");
-    else if (err == ERR_OK)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                      "%s: %s/checkpoints has no whole checkpoint of step %s; it has those of: %s",
-                      who, dir, word, steps.len ? steps.s : "none");
-    text_free(&steps);
-    return err;
-}
 
 enum err folder_checkpoint(const char *who, const char *dir, const char *word, char out[FS_PATH],
                            int64_t *step)
@@ -124,59 +96,62 @@ enum err folder_checkpoint(const char *who, const char *dir, const char *word, c
     struct state_found *found;
     int n, at = 0;
     double loss;
+    char *there;
     bool best = strcmp(word, "best") == 0;
     int64_t wanted = -1;
     *step = -1;
     out[0] = '\0';
     if (word[0] && !best && !is_step(word, &wanted))
         FAIL(ERR_CONFIG, "%s: \"%.40s\" is no step; give a whole number, or best", who, word);
-    TRY(state_list(dir, &found, &n));
+    TRY(state_list(dir, true, &found, &n));
     if (best)
         state_best(dir, found, n, &wanted, &loss);
-    while (at < n && (!found[at].whole || (word[0] && found[at].step != wanted)))
+    while (at < n && word[0] && found[at].step != wanted)
         at++;
-    enum err err = ERR_OK;
     if (at < n)
         state_dir(out, dir, *step = found[at].step);
-    else if (word[0])
-        err = no_such(who, dir, word, found, n);
     mem_free(found);
-    return err;
-}
-
-/* Why the folder that run.resume names is no checkpoint, with the legal values. */
-static enum err no_checkpoint(const struct options *o)
-{
-    const char *word = o->run.resume;
-    char run[OPTIONS_PATH_MAX];
-    bool named = run_of(word, run), runs = !named && folder_has_checkpoint(word);
-    struct text steps = {0};
-    add_steps_of(named ? run : runs ? word : o->run.dir, -1, &steps);
-    enum err err = steps.err;
-    const char *there = steps.len ? steps.s : "none";
-    if (err == ERR_OK && named)
-        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "run.resume: %s is no whole checkpoint; "
-                      "%s/checkpoints has those of the steps: %s", word, run, there);
-    else if (err == ERR_OK && runs)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.resume is %s, the folder of a run; name "
-                      "one of its checkpoints, %s/checkpoints/step-N with N of: %s (or go on there "
-                      "with run.dir=%s and run.resume=auto)", word, word, there, word);
-    else if (err == ERR_OK)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.resume is \"%s\", which is neither "
-                      "auto, best, a step nor a checkpoint's folder; give auto for the newest in "
-                      "%s/checkpoints, which has those of the steps: %s", word, o->run.dir, there);
-    text_free(&steps);
+    if (at < n || !word[0])
+        return ERR_OK;
+    TRY(steps_of(dir, -1, best ? "none is there" : "none", &there));
+    enum err err =
+        best ? err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                       "%s: none of the checkpoints in %s/checkpoints (%s) was saved behind a "
+                       "validation; name a step, or train with train.save_best=true", who, dir,
+                       there)
+             : err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                       "%s: %s/checkpoints has no whole checkpoint of step %s; it has those of: %s",
+                       who, dir, word, there);
+    mem_free(there);
     return err;
 }
 
 enum err folder_resumed(const struct options *o, char out[FS_PATH], int64_t *step)
 {
     const char *word = o->run.resume;
+    char run[OPTIONS_PATH_MAX], *there;
+    enum err err;
     if (strcmp(word, "best") == 0 || is_step(word, step))
         return folder_checkpoint("run.resume", o->run.dir, word, out, step);
     *step = -1;
     snprintf(out, FS_PATH, "%s", word);
-    return state_exists(word) ? ERR_OK : no_checkpoint(o);
+    if (state_exists(word))
+        return ERR_OK;
+    bool named = run_of(word, run), runs = !named && folder_has_checkpoint(word);
+    TRY(steps_of(named ? run : runs ? word : o->run.dir, -1, "none", &there));
+    if (named)
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "run.resume: %s is no whole checkpoint; "
+                      "%s/checkpoints has those of the steps: %s", word, run, there);
+    else if (runs)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.resume is %s, the folder of a run; name "
+                      "one of its checkpoints, %s/checkpoints/step-N with N of: %s (or go on there "
+                      "with run.dir=%s and run.resume=auto)", word, word, there, word);
+    else
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "run.resume is \"%s\", which is neither "
+                      "auto, best, a step nor a checkpoint's folder; give auto for the newest in "
+                      "%s/checkpoints, which has those of the steps: %s", word, o->run.dir, there);
+    mem_free(there);
+    return err;
 }
 
 bool folder_means_own(const struct options *o)
@@ -253,7 +228,7 @@ static enum err cut_checkpoints(const struct options *o, int64_t last)
     struct state_found *found;
     const char *run = o->run.dir;
     int n;
-    TRY(state_list(run, &found, &n));
+    TRY(state_list(run, false, &found, &n));
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++) {
         enum fate fate = fate_of(o, &found[i], last);
@@ -305,32 +280,26 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
                  (long long)last);
 }
 
-/* Into a new file that takes the old one's place whole. */
-static enum err cut_metrics(const char *path, int64_t last, bool *validated)
+/* Checkpoints go first: a start that dies between the two leaves lines of steps that are done
+ * again, and no step without a line. Those go into a new file that takes the old one's place. */
+enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
 {
+    char path[FS_PATH];
     struct fs_map m;
     struct text kept = {0};
     bool cut = false;
-    if (!fs_named(path))
+    *validated = false;
+    TRY(cut_checkpoints(o, resumed));
+    if (!fs_named(folder_file(path, o->run.dir, FOLDER_METRICS)))
         return ERR_OK;
     TRY(fs_map_open(&m, path, ERR_STORAGE));
-    keep_lines(&m, last, &kept, &cut, validated);
+    keep_lines(&m, resumed, &kept, &cut, validated);
     fs_map_close(&m);
     enum err err = kept.err;
     if (err == ERR_OK && cut)
         err = fs_put(path, kept.s ? kept.s : "", kept.len);
     text_free(&kept);
     return err;
-}
-
-/* Checkpoints go first: a start that dies between the two leaves lines of steps that are done
- * again, and no step without a line. */
-enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
-{
-    char path[FS_PATH];
-    *validated = false;
-    TRY(cut_checkpoints(o, resumed));
-    return cut_metrics(folder_file(path, o->run.dir, FOLDER_METRICS), resumed, validated);
 }
 
 /* ---- room for those to come ---- */
@@ -370,7 +339,7 @@ static enum err look(const struct options *o, int64_t resumed, struct room *r)
     struct state_found *found;
     char dir[FS_PATH];
     int n;
-    TRY(state_list(o->run.dir, &found, &n));
+    TRY(state_list(o->run.dir, false, &found, &n));
     enum err err = mem_new(num_max(1, n), sizeof *r->old, "checkpoints", &r->old);
     for (int i = 0; i < n && err == ERR_OK; i++) {
         enum fate fate = fate_of(o, &found[i], resumed);
@@ -394,16 +363,6 @@ static double bytes_at(const struct room *r, int64_t j)
     return bytes;
 }
 
-/* The save that needs most: the first, behind which older ones may go; the last for which none has
- * gone; or one of those behind it, where older ones are smaller. 0: there is none. */
-static int64_t largest(const struct room *r)
-{
-    int64_t last = num_min(r->saves, r->most), at = num_min(1, last);
-    for (int64_t j = num_max(2, num_min(last, r->most - r->olds)); j <= last; j++)
-        at = bytes_at(r, j) > bytes_at(r, at) ? j : at;
-    return at;
-}
-
 enum err folder_room(const struct options *o, const struct model *a, bool goes_on, int64_t resumed)
 {
     char need[32], have[32], what[64] = "the weights take";
@@ -416,7 +375,11 @@ enum err folder_room(const struct options *o, const struct model *a, bool goes_o
     if (space < 0)
         return ERR_OK;
     enum err err = goes_on ? look(o, resumed, &r) : ERR_OK;
-    int64_t n = err == ERR_OK ? largest(&r) : 0;
+    /* The save that needs most: the first, behind which older ones may go; the last for which none
+     * has gone; or one of those behind it, where older ones are smaller. 0: there is none. */
+    int64_t last = num_min(r.saves, r.most), n = err == ERR_OK ? num_min(1, last) : 0;
+    for (int64_t j = num_max(2, num_min(last, r.most - r.olds)); n > 0 && j <= last; j++)
+        n = bytes_at(&r, j) > bytes_at(&r, n) ? j : n;
     double bytes = 4 * params - r.freed + (n > 0 ? bytes_at(&r, n) : 0);
     mem_free(r.old);
     TRY(err);
@@ -429,4 +392,67 @@ enum err folder_room(const struct options *o, const struct model *a, bool goes_o
                       "another folder, %sor keep nothing with run.save=false", o->run.dir, what,
          text_bytes((int64_t)fmin(bytes, 9e18), need), text_bytes(space, have),
          n > 0 ? "keep fewer checkpoints (train.save_keep, 0: none), " : "");
+}
+
+/* ---- older ones, which go beside the steps ---- */
+
+/* By falling steps. The lock of run.dir is looked at before each folder: where it is lost, nothing
+ * there is this run's any more. */
+static enum err remove_all(void *arg)
+{
+    const struct folder_older *o = arg;
+    struct state_found *found;
+    char dir[FS_PATH];
+    int n, whole = 0;
+    TRY(state_list(o->o->run.dir, false, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        if (found[i].step == o->best)
+            continue;
+        whole += found[i].whole;
+        if (found[i].step >= o->newest || (found[i].whole && whole <= o->o->train.save_keep))
+            continue;
+        if (o->lock && !fs_lock_stands(o->lock))
+            break;
+        err = state_remove(state_dir(dir, o->o->run.dir, found[i].step));
+    }
+    mem_free(found);
+    return err;
+}
+
+static void *remove_beside(void *arg)
+{
+    struct folder_older *o = arg;
+    err_keep(&o->err, comm_files_alone(o->o->run.io_timeout, remove_all, o));
+    return NULL;
+}
+
+void folder_older_start(struct folder_older *o, const struct options *opt,
+                        const struct fs_lock *lock, int64_t newest, int64_t best)
+{
+    folder_older_end(o);
+    *o = (struct folder_older){.o = opt, .lock = lock, .newest = newest, .best = best};
+    enum err err = thread_start(&o->thread, remove_beside, o, "remove older checkpoints");
+    o->runs = err == ERR_OK;
+    if (err != ERR_OK)
+        log_line(LOG_WARN, "%s", err_text()); /* they go behind the next save */
+}
+
+void folder_older_join(struct folder_older *o)
+{
+    if (o->runs)
+        pthread_join(o->thread, NULL);
+    o->runs = false;
+}
+
+void folder_older_end(struct folder_older *o)
+{
+    if (o->runs) {
+        fs_call_begin(o->o->run.dir);
+        folder_older_join(o);
+        fs_call_end();
+    }
+    if (o->err.code != ERR_OK)
+        log_line(LOG_WARN, "%s", o->err.text);
+    o->err.code = ERR_OK;
 }

@@ -94,7 +94,7 @@ enum err files_apart_folder(const char *who, const char *out, const char *dir,
         TRY(apart(who, out, folder_file(path, dir, i)));
     TRY(apart_below(who, out, dir, ".safetensors"));
     TRY(apart_below(who, out, folder_file(path, dir, FOLDER_TRACE), ".trace"));
-    TRY(state_list(dir, &found, &n));
+    TRY(state_list(dir, false, &found, &n));
     enum err err = ERR_OK;
     for (int i = 0; i < n && err == ERR_OK; i++)
         err = apart_below(who, out, state_dir(path, dir, found[i].step), "");

@@ -16,7 +16,70 @@
 #include "folder/files.h"
 #include "folder/init.h"
 
+#include <errno.h>
+#include <linux/magic.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* ---- can it be made, or written to? ---- */
+
+/* The file system of the kernel's own that the part is in, in which root may do anything and nobody
+ * can make a file, or a folder is no folder: one in cgroup is a group of processes. NULL: it is in
+ * none. That of devices looks like any other in memory, but is not that of the root. */
+static const char *kernels(const char *path, const struct stat *st)
+{
+    static const struct { unsigned long type; const char *name; } own[] = {
+        {PROC_SUPER_MAGIC, "proc"}, {SYSFS_MAGIC, "sysfs"}, {CGROUP_SUPER_MAGIC, "cgroup"},
+        {CGROUP2_SUPER_MAGIC, "cgroup2"}, {DEVPTS_SUPER_MAGIC, "devpts"},
+        {DEBUGFS_MAGIC, "debugfs"}, {TRACEFS_MAGIC, "tracefs"}, {SECURITYFS_MAGIC, "securityfs"},
+        {BPF_FS_MAGIC, "bpf"}, {PSTOREFS_MAGIC, "pstore"}, {EFIVARFS_MAGIC, "efivarfs"},
+        {BINFMTFS_MAGIC, "binfmt_misc"}, {SELINUX_MAGIC, "selinuxfs"},
+        {HUGETLBFS_MAGIC, "hugetlbfs"}, {RDTGROUP_SUPER_MAGIC, "resctrl"},
+        {NSFS_MAGIC, "nsfs"}, {0x62656570, "configfs"}, {0x65735543, "fusectl"},
+        {0x19800202, "mqueue"}};
+    struct stat dev, root;
+    int64_t magic = fs_sys_magic(path);
+    if (magic < 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if ((unsigned long)magic == own[i].type)
+            return own[i].name;
+    bool devices = fs_sys_stat("/dev", &dev) == 0 && fs_sys_stat("/", &root) == 0 &&
+                   dev.st_dev != root.st_dev && st->st_dev == dev.st_dev;
+    return devices ? "that of /dev" : NULL;
+}
+
+/* Of its path the nearest part that is there is asked; nothing is made or written. Errors:
+ * ERR_STORAGE. */
+static enum err check_dir(const char *dir)
+{
+    struct stat st, link = {.st_mode = 0}; /* of a part of which it cannot be said */
+    char part[FS_PATH], why[FS_REASON];
+    snprintf(part, sizeof part, "%s", dir);
+    while (fs_sys_lstat(part, &link) != 0 && (errno == ENOENT || errno == ENOTDIR))
+        folder_above(part);
+    int code = fs_sys_stat(part, &st) == 0 ? 0 : errno;
+    bool all = strcmp(dir, part) == 0;
+    if (code && S_ISLNK(link.st_mode))
+        FAIL(ERR_STORAGE, "run.dir %s cannot be made: %s is a link that leads nowhere; remove it, "
+                          "or make what it names", dir, part);
+    if (!code && !S_ISDIR(st.st_mode))
+        FAIL(ERR_STORAGE, "run.dir %s cannot be made: %s is no folder, a file has that name; use "
+                          "another", dir, part);
+    const char *system = code ? NULL : kernels(part, &st);
+    if (system)
+        FAIL(ERR_STORAGE, "run.dir %s cannot be: %s is in a file system of the kernel (%s), which "
+                          "keeps no files; name a folder on a disk", dir, part, system);
+    if (!code && fs_sys_access(part, W_OK | X_OK) != 0)
+        code = errno;
+    if (code && all)
+        FAIL(ERR_STORAGE, "run.dir %s cannot be written to: %s", dir, fs_reason(code, why));
+    if (code)
+        FAIL(ERR_STORAGE, "run.dir %s cannot be made in %s: %s", dir, part, fs_reason(code, why));
+    if (all && fs_sys_access(part, R_OK) != 0) /* what a dead run left is looked for */
+        FAIL(ERR_STORAGE, "run.dir %s cannot be read: %s", dir, fs_reason(errno, why));
+    return ERR_OK;
+}
 
 /* ---- what stands against a run ---- */
 
@@ -24,7 +87,7 @@
 struct conflict {
     enum err code;
     struct text what; /* owned */
-    const char *way;  /* NULL: what stands there is a run (say_further) */
+    const char *way;  /* NULL: what stands there is a run */
 };
 
 /* The folder by its lock. */
@@ -131,32 +194,24 @@ static enum err judge_names(const struct options *o, const struct model *a,
     return err;
 }
 
-/* How one can go further where a run's folder is. */
-static void say_further(const char *dir, struct text *out)
+/* The error of a conflict, if it is one, or that of looking for it, which is released. */
+static enum err refuse(const struct options *o, enum err err, struct conflict *c)
 {
-    if (folder_has_checkpoint(dir))
-        text_add(out, "go on there with run.resume=auto, name another folder, or remove that one");
-    else if (init_reads(dir))
-        text_add(out, "it has no checkpoint to go on from, and weights that a run in another "
-                      "folder can begin with by model.init=%s", dir);
-    else
-        text_add(out, "it has no checkpoint to go on from, so name another folder, or remove that "
-                      "one");
-}
-
-/* The error of a conflict, if it is one. */
-static enum err refuse(const struct options *o, struct conflict *c)
-{
-    struct text way = {0};
-    if (c->code != ERR_OK && c->way)
-        text_add(&way, "%s", c->way);
-    else if (c->code != ERR_OK)
-        say_further(o->run.dir, &way);
-    enum err err = c->what.err != ERR_OK ? c->what.err : way.err;
-    if (err == ERR_OK && c->code != ERR_OK)
-        err = err_set(c->code, __FILE__, __LINE__, "%s; %s", c->what.s, way.s);
+    const char *dir = o->run.dir, *way = c->way, *named = "";
+    err = err != ERR_OK ? err : c->what.err;
+    if (err == ERR_OK && c->code != ERR_OK) {
+        if (!way && folder_has_checkpoint(dir))
+            way = "go on there with run.resume=auto, name another folder, or remove that one";
+        else if (!way && init_reads(dir))
+            named = dir;
+        if (!way)
+            way = named[0] ? "it has no checkpoint to go on from, and weights that a run in "
+                             "another folder can begin with by model.init="
+                           : "it has no checkpoint to go on from, so name another folder, or "
+                             "remove that one";
+        err = err_set(c->code, __FILE__, __LINE__, "%s; %s%s", c->what.s, way, named);
+    }
     text_free(&c->what);
-    text_free(&way);
     return err;
 }
 
@@ -170,7 +225,7 @@ enum err folder_note(const struct options *o, const struct model *a, struct text
     bool kept;
     if (!o->run.dir[0])
         return ERR_OK;
-    if (folder_check_dir(o->run.dir) == ERR_STORAGE) {
+    if (check_dir(o->run.dir) == ERR_STORAGE) {
         text_add(out, "%s", err_text());
         return out->err;
     }
@@ -200,94 +255,60 @@ static enum err take_over(void *arg, const struct fs_lock_found *found)
     struct folder_owner w;
     char who[FOLDER_OWNER];
     (void)judge_lock(f->o, found, &c);
-    TRY(refuse(f->o, &c));
+    TRY(refuse(f->o, ERR_OK, &c));
     (void)folder_life(found, &w);
     log_line(LOG_WARN, "run.dir %s: %s, died there", f->o->run.dir, folder_owner_words(&w, who));
     f->dead = start_read(found);
     return start_sweep(&f->dead, f->o);
 }
 
-static enum err take_lock(struct folder *f)
+static enum err check_names(struct folder *f, const struct model *a, bool begins)
 {
-    struct fs_lock_over over = {take_over, f};
     struct conflict c = {.code = ERR_OK};
-    char words[FS_LOCK_WORDS], path[FS_PATH];
-    folder_own_words(words);
-    folder_file(path, f->o->run.dir, FOLDER_LOCK);
-    TRY(fs_lock_take(&f->lock, path, words, &over, &f->found));
-    f->taken = f->found.state == FS_LOCK_TAKEN;
-    if (!f->taken && f->dead.pid)
-        f->found.state = FS_LOCK_HELD; /* another run was quicker */
-    if (!f->taken)
-        (void)judge_lock(f->o, &f->found, &c);
-    TRY(refuse(f->o, &c));
-    return f->dead.pid ? ERR_OK : start_sweep(&f->dead, f->o);
-}
-
-/* Traces are of one start: those of the one before make room. */
-static enum err move_traces(struct folder *f)
-{
     char trace[FS_PATH];
-    folder_file(trace, f->o->run.dir, FOLDER_TRACE);
-    if (!f->o->train.trace || !fs_named(trace))
+    f->goes_on = f->goes_on || (!begins && folder_goes_on(f->o));
+    if (!f->goes_on)
+        return refuse(f->o, judge_names(f->o, a, &f->dead, begins, &f->kept, &c), &c);
+    if (begins || !f->o->train.trace ||
+        !fs_named(folder_file(trace, f->o->run.dir, FOLDER_TRACE)))
         return ERR_OK;
-    TRY(folder_move_aside(trace, trace, 1, &f->aside));
+    TRY(folder_move_aside(trace, trace, 1, &f->aside)); /* traces are of one start */
     log_line(LOG_WARN, "run.dir %s: the traces of a start before this one make room, as %s",
              f->o->run.dir, f->aside);
     return ERR_OK;
 }
 
-/* A start that has traced no step leaves those of before where they were. */
-static void move_back(const struct folder *f)
-{
-    char trace[FS_PATH];
-    folder_file(trace, f->o->run.dir, FOLDER_TRACE);
-    if (f->aside && !fs_named(trace) && fs_sys_rename(f->aside, trace) == 0)
-        log_line(LOG_WARN, "run.dir %s: %s is trace again, since this start traced no step",
-                 f->o->run.dir, f->aside);
-}
-
-static enum err check_names(struct folder *f, const struct model *a, bool begins)
-{
-    struct conflict c = {.code = ERR_OK};
-    f->goes_on = f->goes_on || (!begins && folder_goes_on(f->o));
-    if (f->goes_on)
-        return begins ? ERR_OK : move_traces(f);
-    enum err err = judge_names(f->o, a, &f->dead, begins, &f->kept, &c);
-    if (err == ERR_OK)
-        return refuse(f->o, &c);
-    text_free(&c.what);
-    return err;
-}
-
 enum err folder_take(struct folder *f, const struct options *o, const struct model *a)
 {
+    struct fs_lock_over over = {take_over, f};
+    struct conflict c = {.code = ERR_OK};
+    char words[FS_LOCK_WORDS], path[FS_PATH], host[65], since[LOG_TIME];
+    enum err err;
     *f = (struct folder){.o = o, .lock = {.fd = -1}, .log = -1};
-    TRY(folder_check_dir(o->run.dir));
+    TRY(check_dir(o->run.dir));
     TRY(fs_make_dirs(o->run.dir));
-    enum err err = take_lock(f);
-    if (err == ERR_OK)
-        err = check_names(f, a, false);
-    if (err != ERR_OK) {
-        err_trail(__FILE__, __LINE__);
-        folder_leave(f);
-    }
+    folder_host(host);
+    log_time(since);
+    snprintf(words, sizeof words, "plait run\nhost %s\npid %ld\nsince %s\n", host, (long)getpid(),
+             since);
+    folder_file(path, o->run.dir, FOLDER_LOCK);
+    TRY_OR(out_leave, fs_lock_take(&f->lock, path, words, &over, &f->found));
+    f->taken = f->found.state == FS_LOCK_TAKEN;
+    if (!f->taken && f->dead.pid)
+        f->found.state = FS_LOCK_HELD; /* another run was quicker */
+    if (!f->taken)
+        (void)judge_lock(o, &f->found, &c);
+    TRY_OR(out_leave, refuse(o, ERR_OK, &c));
+    if (!f->dead.pid)
+        TRY_OR(out_leave, start_sweep(&f->dead, o));
+    TRY_OR(out_leave, check_names(f, a, false));
+    return ERR_OK;
+out_leave:
+    folder_leave(f);
     return err;
 }
 
 /* ---- what a start makes ---- */
-
-static enum err put(struct folder *f, enum folder_file i, const char *path, const struct text *t)
-{
-    struct fs_file file;
-    TRY(f->goes_on ? fs_create(&file, path) : fs_create_new(&file, path));
-    enum err err = fs_write(&file, t->s, t->len);
-    if (err == ERR_OK)
-        err = fs_commit(&file);
-    fs_abandon(&file);
-    f->made[i] = file.placed && !f->goes_on;
-    return err;
-}
 
 /* A file that is appended to. A run without a log is as good, but for what somebody has put under
  * its name in a start. */
@@ -307,11 +328,19 @@ static enum err open_lines(struct folder *f, enum folder_file i, const char *pat
 /* The descriptions, which the lock knows before they are there, the log and the metrics. */
 static enum err make_files(struct folder *f, const struct text words[FOLDER_LOG], int *metrics)
 {
+    struct fs_file file;
     char path[FS_PATH];
     TRY(start_write(&f->lock, words, f->kept, &f->start));
-    for (enum folder_file i = f->kept ? FOLDER_JSON : FOLDER_YAML; i < FOLDER_LOG; i++)
-        TRY(put(f, i,
-                folder_file(path, f->o->run.dir, i), &words[i]));
+    for (enum folder_file i = f->kept ? FOLDER_JSON : FOLDER_YAML; i < FOLDER_LOG; i++) {
+        folder_file(path, f->o->run.dir, i);
+        TRY(f->goes_on ? fs_create(&file, path) : fs_create_new(&file, path));
+        enum err err = fs_write(&file, words[i].s, words[i].len);
+        if (err == ERR_OK)
+            err = fs_commit(&file);
+        fs_abandon(&file);
+        f->made[i] = file.placed && !f->goes_on;
+        TRY(err);
+    }
     TRY(open_lines(f, FOLDER_LOG, folder_file(f->log_path, f->o->run.dir, FOLDER_LOG), &f->log));
     TRY(open_lines(f, FOLDER_METRICS, folder_file(path, f->o->run.dir, FOLDER_METRICS), metrics));
     if (f->made[FOLDER_METRICS])
@@ -338,31 +367,26 @@ static enum err read_record(struct folder *f)
     return ERR_OK;
 }
 
-static enum err make_words(struct folder *f, const struct setup *s, int64_t resumed,
-                           struct text *facts, struct text words[FOLDER_LOG])
-{
-    TRY(config_text(f->o, s->model.vocab, s->tokenizer, &words[FOLDER_YAML]));
-    TRY(hf_config_text(&s->model, SAFET_F32, tokenizer_end(s->tokenizer), &words[FOLDER_JSON]));
-    TRY(read_record(f));
-    TRY(text_done(facts, &f->record.facts));
-    TRY(record_begin(&f->record, resumed));
-    record_text(&f->record, &words[FOLDER_RECORD]);
-    return words[FOLDER_RECORD].err;
-}
-
 enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, struct text *facts,
                       int *metrics)
 {
-    struct text words[FOLDER_LOG] = {{0}};
+    struct text words[FOLDER_LOG] = {{0}}, *json = &words[FOLDER_JSON];
+    enum err err;
     ENSURE(f->taken);
     TRY(folder_room(f->o, &s->model, f->goes_on, resumed));
     TRY(check_names(f, &s->model, true)); /* opening devices takes its time, and so may disks */
     f->begun = true;
-    enum err err = make_words(f, s, resumed, facts, words);
-    if (err == ERR_OK && f->goes_on)
-        err = folder_cut(f->o, resumed, &f->validated);
-    if (err == ERR_OK)
-        err = make_files(f, words, metrics);
+    TRY_OR(out, config_text(f->o, s->model.vocab, s->tokenizer, &words[FOLDER_YAML]));
+    TRY_OR(out, hf_config_text(&s->model, SAFET_F32, tokenizer_end(s->tokenizer), json));
+    TRY_OR(out, read_record(f));
+    TRY_OR(out, text_done(facts, &f->record.facts));
+    TRY_OR(out, record_begin(&f->record, resumed));
+    record_text(&f->record, &words[FOLDER_RECORD]);
+    TRY_OR(out, words[FOLDER_RECORD].err);
+    if (f->goes_on)
+        TRY_OR(out, folder_cut(f->o, resumed, &f->validated));
+    TRY_OR(out, make_files(f, words, metrics));
+out:
     for (int i = 0; i < FOLDER_LOG; i++)
         text_free(&words[i]);
     return err;
@@ -370,30 +394,28 @@ enum err folder_begin(struct folder *f, const struct setup *s, int64_t resumed, 
 
 /* ---- its end ---- */
 
-/* Where the start comes to nothing run.json goes, and is to be known by what it wrote last. What
- * somebody has put in its place, or written into it, stays. */
-static enum err end_record(struct folder *f, const char *path, enum err code, const char *words)
+/* What somebody has put in run.json's place, or written into it, stays. Where the start comes to
+ * nothing it goes, and is to be known by what was written last. */
+void folder_end(struct folder *f, enum err code, const char *words)
 {
     struct text t = {0};
-    TRY(record_end(&f->record, f->done, code, words));
-    record_text(&f->record, &t);
-    enum err err = t.err;
+    char path[FS_PATH];
+    folder_file(path, f->o->run.dir, FOLDER_RECORD);
+    if (f->record.n == 0 || !fs_lock_stands(&f->lock) ||
+        !start_made(&f->start, FOLDER_RECORD, path))
+        return;
+    enum err err = record_end(&f->record, f->done, code, words);
+    if (err == ERR_OK)
+        record_text(&f->record, &t);
+    err = err != ERR_OK ? err : t.err;
     if (err == ERR_OK)
         err = fs_put(path, t.s, t.len);
     if (err == ERR_OK)
-        f->start.hash[FOLDER_RECORD] = start_hash(&t);
-    text_free(&t);
-    return err;
-}
-
-void folder_end(struct folder *f, enum err code, const char *words)
-{
-    char path[FS_PATH];
-    folder_file(path, f->o->run.dir, FOLDER_RECORD);
-    if (f->record.n > 0 && fs_lock_stands(&f->lock) &&
-        start_made(&f->start, FOLDER_RECORD, path) && end_record(f, path, code, words) != ERR_OK)
+        f->start.hash[FOLDER_RECORD] = start_hash(t.s, t.len);
+    else
         log_line(LOG_WARN, "run.dir %s: run.json does not say how the run ended: %s", f->o->run.dir,
                  err_bare(err_text()));
+    text_free(&t);
 }
 
 /* Did the run come to nothing: no line of metrics, no trace, no weights? Metrics that somebody has
@@ -415,27 +437,24 @@ static bool is_empty(const struct folder *f)
     return true;
 }
 
-static void remove_start(const struct folder *f)
+void folder_leave(struct folder *f)
 {
+    struct err_kept first;
     char path[FS_PATH];
-    bool empty = is_empty(f);
+    err_keep(&first, ERR_OK);
+    bool stands = f->taken && fs_lock_stands(&f->lock); /* else the folder was moved away */
+    bool empty = stands && f->begun && is_empty(f);
     for (enum folder_file i = FOLDER_YAML; empty && i <= FOLDER_METRICS; i++) {
         folder_file(path, f->o->run.dir, i);
         if (f->made[i] && (i != FOLDER_LOG || fs_is_named(f->log, path)) &&
             start_made(&f->start, i, path))
             (void)fs_sys_unlink(path);
     }
-}
-
-void folder_leave(struct folder *f)
-{
-    struct err_kept first;
-    err_keep(&first, ERR_OK);
-    bool stands = f->taken && fs_lock_stands(&f->lock); /* else the folder was moved away */
-    if (stands && f->begun)
-        remove_start(f);
-    if (stands)
-        move_back(f);
+    /* A start that has traced no step leaves those of before where they were. */
+    if (stands && f->aside && !fs_named(folder_file(path, f->o->run.dir, FOLDER_TRACE)) &&
+        fs_sys_rename(f->aside, path) == 0)
+        log_line(LOG_WARN, "run.dir %s: %s is trace again, since this start traced no step",
+                 f->o->run.dir, f->aside);
     if (f->taken && !f->begun && f->dead.pid) /* it was looked at, and is as dead as before */
         fs_lock_leave_words(&f->lock, f->found.words);
     else if (f->o)

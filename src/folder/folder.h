@@ -16,11 +16,9 @@
 #include "folder/start.h"
 #include "setup/setup.h"
 
-/* ---- a run's own folder (folder.c) ---- */
+#include <pthread.h>
 
-/* Could a run make the folder, or write there? Errors: ERR_STORAGE. Local; touches nothing.
- * (folder_dir.c) */
-enum err folder_check_dir(const char *dir);
+/* ---- a run's own folder (folder.c) ---- */
 
 /* What stands against a run in this folder, as a sentence for a report; nothing is appended when
  * nothing does. a: with the vocabulary resolved. Errors: ERR_MEMORY. Local; touches nothing. */
@@ -99,6 +97,27 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated);
  * ERR_STORAGE, ERR_CHECKPOINT: those cannot be listed; ERR_MEMORY. Local. */
 enum err folder_room(const struct options *o, const struct model *a, bool goes_on,
                      int64_t resumed);
+
+/* Older checkpoints of a run go beside the steps, by a thread: gigabytes of files take seconds. On
+ * the rank that writes indexes; what fails is a warning, for one more than wanted stays.
+ * All zeros: nothing is under way. */
+struct folder_older {
+    const struct options *o;    /* borrowed */
+    const struct fs_lock *lock; /* borrowed; of run.dir; NULL: of another process */
+    int64_t newest, best;       /* steps; best 0: there is none, or it goes like the others */
+    pthread_t thread;
+    bool runs;                  /* it has to be joined */
+    struct err_kept err;        /* its error */
+};
+
+/* The index of step `newest` is on the disk: those beyond the train.save_keep newest go, `best`
+ * not counted and kept. Ends what is under way first. Local. */
+void folder_older_start(struct folder_older *o, const struct options *opt,
+                        const struct fs_lock *lock, int64_t newest, int64_t best);
+/* They are gone. Any one thread: the one that writes the next checkpoint, so that there is room. */
+void folder_older_join(struct folder_older *o);
+/* The same by the rank's thread, which is not hung meanwhile; what failed is said. */
+void folder_older_end(struct folder_older *o);
 
 /* ---- a folder that is named to be read (folder_find.c) ---- */
 

@@ -83,24 +83,20 @@ static bool is_free(const struct model_key *k, enum model_kind kind)
                                                  : offsetof(struct model, seq));
 }
 
-/* The same word, or the same number however it is written. */
-static bool is_same(const char *a, const char *b)
-{
-    double x, y;
-    return strcmp(a, b) == 0 || (text_to_double(a, &x) && text_to_double(b, &y) && x == y);
-}
-
 /* One key of the model, and what the weights have for it; differs: those given otherwise. */
 static enum err take_key(struct options *o, const char *key, const char *theirs,
                          struct text *differs)
 {
     char word[MODEL_VALUE + 80];
     struct text ours = {0};
+    double x, y;
     snprintf(word, sizeof word, "model.%s", key);
     bool given = conf_given(&options_table, o, word);
     TRY(conf_get(&options_table, o, word, &ours));
     if (ours.err == ERR_OK && given && strcmp(ours.s, "0") != 0) { /* 0: what follows from others */
-        if (!is_same(ours.s, theirs) && differs)
+        bool same = strcmp(ours.s, theirs) == 0 || /* or one number however it is written */
+                    (text_to_double(ours.s, &x) && text_to_double(theirs, &y) && x == y);
+        if (!same && differs)
             text_add(differs, "%s%s %s where %s is given", differs->len ? ", " : "", word, theirs,
                      ours.s);
         text_free(&ours);
@@ -138,20 +134,15 @@ static bool resumed_model(const struct options *o, struct model *out)
     int n = 0;
     bool good = false;
     err_keep(&none, ERR_OK);
-    bool tried = strcmp(o->run.resume, "auto") == 0;
-    if (tried && state_list(o->run.dir, &found, &n) != ERR_OK)
-        found = NULL, n = 0;
-    for (int i = 0; i < (tried ? n : 1) && !good; i++) {
-        if (tried && !found[i].whole)
-            continue;
-        if (tried)
-            state_dir(dir, o->run.dir, found[i].step);
-        good = (tried || folder_resumed(o, dir, &step) == ERR_OK) &&
-               state_index_open(&x, dir) == ERR_OK;
-        if (good)
-            *out = x.head.model;
-        state_index_close(&x);
-    }
+    if (strcmp(o->run.resume, "auto") != 0)
+        good = folder_resumed(o, dir, &step) == ERR_OK && state_index_open(&x, dir) == ERR_OK;
+    else if (state_list(o->run.dir, true, &found, &n) != ERR_OK)
+        n = 0;
+    for (int i = 0; i < n && !good; i++)
+        good = state_index_open(&x, state_dir(dir, o->run.dir, found[i].step)) == ERR_OK;
+    if (good)
+        *out = x.head.model;
+    state_index_close(&x);
     mem_free(found);
     (void)!err_again(&none);
     return good;
@@ -190,6 +181,7 @@ static enum err its_tokenizer(const struct source *s, struct weights_tokenizer *
     return ERR_OK;
 }
 
+/* name: of the data's. */
 static enum err check_tokenizer(const struct options *o, const struct source *s, const char *name)
 {
     struct weights_tokenizer its;
@@ -226,32 +218,10 @@ enum err init_open(const struct options *o, const struct model *a, const char *t
     return err;
 }
 
-static enum err say_source(const struct source *s, struct text *out)
-{
-    const struct state_head *h = &s->weights.state.head;
-    struct weights_tokenizer its;
-    TRY(its_tokenizer(s, &its));
-    if (s->weights.state.dir)
-        text_add(out, "%s, behind step %lld (saved with %s)", s->weights.state.dir,
-                 (long long)h->step, h->layout);
-    else
-        text_add(out, "%s%s", s->weights.files.file[0].path,
-                 s->weights.files.files > 1 ? " and other shards" : "");
-    bool ids = model_traits(s->model.kind)->text;
-    if (ids && its.name[0])
-        text_add(out, ", ids of %s", its.name);
-    else if (ids)
-        text_add(out, "; whose ids they know is not said there: the data have to be of the same "
-                      "tokenizer");
-    if (s->unknown[0])
-        text_add(out, "; config.json has keys that plait does not know and passes over: %s",
-                 s->unknown);
-    return out->err;
-}
-
 enum err init_say(const struct options *o, struct text *out)
 {
     struct source s;
+    struct weights_tokenizer its;
     if (!o->model.init[0])
         return ERR_OK;
     if (!init_begins(o)) {
@@ -259,7 +229,26 @@ enum err init_say(const struct options *o, struct text *out)
         return out->err;
     }
     TRY(open_source(o->model.init, &s));
-    enum err err = say_source(&s, out);
+    const struct state_index *x = &s.weights.state;
+    bool ids = model_traits(s.model.kind)->text;
+    enum err err;
+    TRY_OR(out_close, its_tokenizer(&s, &its));
+    if (x->dir)
+        text_add(out, "%s, behind step %lld (saved with %s)", x->dir, (long long)x->head.step,
+                 x->head.layout);
+    else
+        text_add(out, "%s%s", s.weights.files.file[0].path,
+                 s.weights.files.files > 1 ? " and other shards" : "");
+    if (ids && its.name[0])
+        text_add(out, ", ids of %s", its.name);
+    else if (ids)
+        text_add(out, "; whose ids they know is not said there: the data have to be of the same "
+                      "tokenizer");
+    if (s.unknown[0])
+        text_add(out, "; config.json has keys that plait does not know and passes over: %s",
+                 s.unknown);
+    err = out->err;
+out_close:
     weights_close(&s.weights);
     return err;
 }

@@ -17,26 +17,29 @@
 static const char *const type_name[] = {
     [MODEL_GPT] = "gpt2", [MODEL_LLAMA] = "llama", [MODEL_MLP] = "mlp"};
 
-/* ---- two descriptions of one model ---- */
+/* ---- the folder ---- */
 
-static enum err check_same(const char *dir, const struct options *o, const struct model *json)
+/* Is the model of config.yaml, which may leave open what it is not asked for, that of config.json,
+ * x NULL, or of a checkpoint of the folder? */
+static enum err check_same(const struct model_folder *f, const struct state_index *x,
+                           const struct model *its)
 {
-    struct model yaml;
-    char ours[MODEL_VALUE], theirs[MODEL_VALUE];
-    options_arch(o, &yaml);
-    if (yaml.kind != json->kind)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.kind %s and config.json model_type "
-                             "%s; keep the one that the weights are of", dir,
-             model_traits(yaml.kind)->name, type_name[json->kind]);
-    const struct model_key *k = model_keys_differ(&yaml, json, true, ours, theirs);
+    const struct model *ours = &f->model;
+    const char *said = x ? "/" : ": ", *path = x ? x->path : "config.json", *name;
+    char a[MODEL_VALUE], b[MODEL_VALUE];
+    if (ours->kind != its->kind)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s%sconfig.yaml says model.kind %s and %s %s%s; keep the one "
+                             "that the weights are of", f->dir, said,
+             model_traits(ours->kind)->name, path, x ? "" : "model_type ",
+             x ? model_traits(its->kind)->name : type_name[its->kind]);
+    const struct model_key *k = model_keys_differ(ours, its, !x, a, b);
+    name = k && !x ? model_key_theirs(k, its->kind) : "";
     if (k)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s: config.yaml says model.%s %s and config.json %s %s; keep "
-                             "what the weights were trained with", dir, k->key, ours,
-             model_key_theirs(k, json->kind), theirs);
+        FAIL(ERR_CHECKPOINT, "ckpt: %s%sconfig.yaml says model.%s %s and %s %s%s%s; keep what the "
+                             "weights were trained with", f->dir, said, k->key, a, path, name,
+             x ? "" : " ", b);
     return ERR_OK;
 }
-
-/* ---- the folder ---- */
 
 /* theirs: the key of config.json that has the value. */
 static enum err set_word(struct options *o, const char *path, const char *theirs, const char *key,
@@ -51,43 +54,40 @@ static enum err set_word(struct options *o, const char *path, const char *theirs
     return ERR_OK;
 }
 
-static enum err set_model(struct options *o, const char *path, const struct model *a)
+/* What only a config.json says. */
+static enum err take_json(struct model_folder *f, const char *path, struct hf_config *c)
 {
+    struct model *a = &c->model;
     char value[MODEL_VALUE];
-    TRY(set_word(o, path, "model_type", "kind", model_traits(a->kind)->name));
-    for (int i = 0; i < MODEL_KEYS; i++) {
-        const struct model_key *k = &model_keys[i];
+    memcpy(f->end, c->end, sizeof f->end);
+    f->ends = c->ends;
+    memcpy(f->unknown, c->unknown, sizeof f->unknown);
+    a->dropout = 0; /* it may be anything there, and nothing is trained */
+    TRY(set_word(&f->options, path, "model_type", "kind", model_traits(a->kind)->name));
+    for (const struct model_key *k = model_keys; k < model_keys + MODEL_KEYS; k++) {
         const char *theirs = model_key_theirs(k, a->kind);
         if (theirs)
-            TRY(set_word(o, path, theirs, k->key, model_key_value(k, a, value)));
+            TRY(set_word(&f->options, path, theirs, k->key, model_key_value(k, a, value)));
     }
     return ERR_OK;
-}
-
-static enum err read_json(struct model_folder *f, const char *path)
-{
-    struct hf_config c;
-    TRY(hf_config_read(path, &c));
-    if (!f->foreign)
-        return check_same(f->dir, &f->options, &c.model);
-    memcpy(f->end, c.end, sizeof f->end);
-    f->ends = c.ends;
-    memcpy(f->unknown, c.unknown, sizeof f->unknown);
-    c.model.dropout = 0; /* it may be anything there, and nothing is trained */
-    return set_model(&f->options, path, &c.model);
 }
 
 enum err model_folder_open(struct model_folder *f, const char *dir)
 {
     struct model_folder made = {.dir = dir};
+    struct hf_config c;
     char yaml[FS_PATH], json[FS_PATH];
     TRY(folder_find("generate", dir, true));
     bool known = fs_named(folder_file(json, dir, FOLDER_JSON));
     made.foreign = known && !fs_named(folder_file(yaml, dir, FOLDER_YAML));
     TRY(made.foreign ? options_fresh(&made.options) : options_read_run(dir, &made.options));
     if (known)
-        TRY(read_json(&made, json));
+        TRY(hf_config_read(json, &c));
+    if (made.foreign)
+        TRY(take_json(&made, json, &c));
     options_arch(&made.options, &made.model);
+    if (known && !made.foreign)
+        TRY(check_same(&made, NULL, &c.model));
     *f = made;
     return ERR_OK;
 }
@@ -125,23 +125,6 @@ static enum form form_of(const char *name)
     return NONE;
 }
 
-/* The first by name of the form that lacks least. */
-static enum form find_form(const char *dir, char first[256])
-{
-    enum form form = NONE;
-    struct fs_folder d;
-    (void)fs_folder_open(&d, dir);
-    for (const char *name; (name = fs_folder_next(&d));) {
-        enum form it = form_of(name);
-        if (it < form || (it == form && it != NONE && strcmp(name, first) < 0)) {
-            form = it;
-            snprintf(first, 256, "%s", name);
-        }
-    }
-    fs_folder_close(&d);
-    return form;
-}
-
 /* What the folder has in their place. */
 static enum err lacks(const char *dir)
 {
@@ -154,13 +137,23 @@ static enum err lacks(const char *dir)
                     "whole (merge_and_unload, save_pretrained)",
         [OTHER_FORM] = "and plait reads safetensors alone; load it with transformers and save it "
                        "again (save_pretrained)"};
-    char name[256];
-    enum form form = find_form(dir, name);
+    char first[256] = ""; /* by name, of the form that lacks least */
+    enum form form = NONE;
+    struct fs_folder d;
+    (void)fs_folder_open(&d, dir);
+    for (const char *name; (name = fs_folder_next(&d));) {
+        enum form it = form_of(name);
+        if (it < form || (it == form && it != NONE && strcmp(name, first) < 0)) {
+            form = it;
+            snprintf(first, sizeof first, "%s", name);
+        }
+    }
+    fs_folder_close(&d);
     if (form == NONE)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has no weights: neither model.safetensors nor "
                              "model.safetensors.index.json; put them there, beside config.json",
              dir);
-    FAIL(ERR_CHECKPOINT, "ckpt: %s has no model.safetensors: it has %s, %s", dir, name, way[form]);
+    FAIL(ERR_CHECKPOINT, "ckpt: %s has no model.safetensors: it has %s, %s", dir, first, way[form]);
 }
 
 /* ---- its weights ---- */
@@ -177,22 +170,6 @@ enum err model_folder_filled(const struct model_folder *f)
     return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", f->dir, &f->options);
 }
 
-/* A checkpoint is of the folder's model; what config.yaml leaves open may be anything. */
-static enum err check_model(const struct model_folder *f, const struct state_index *x)
-{
-    const struct model *ours = &f->model, *its = &x->head.model;
-    char a[MODEL_VALUE], b[MODEL_VALUE];
-    if (ours->kind != its->kind)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.kind %s and %s %s; keep the one that "
-                             "the weights are of", f->dir, model_traits(ours->kind)->name, x->path,
-             model_traits(its->kind)->name);
-    const struct model_key *k = model_keys_differ(ours, its, false, a, b);
-    if (k)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s/config.yaml says model.%s %s and %s %s; keep what the "
-                             "weights were trained with", f->dir, k->key, a, x->path, b);
-    return ERR_OK;
-}
-
 enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
 {
     char checkpoint[FS_PATH] = "";
@@ -207,7 +184,7 @@ enum err model_folder_weights(const struct model_folder *f, const char *step, st
                        ? folder_others(state_index_open(&out->state, checkpoint), checkpoint)
                        : hf_weights_open(&out->files, f->dir);
     if (err == ERR_OK && checkpoint[0])
-        err = check_model(f, &out->state);
+        err = check_same(f, &out->state, &out->state.head.model);
     if (err != ERR_OK)
         weights_close(out);
     return err;
@@ -227,20 +204,11 @@ static enum err refuse_foreign(const struct model_folder *f)
              : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
 }
 
-static enum err check_hash(const char *said, const char *name)
-{
-    char ours[32];
-    snprintf(ours, sizeof ours, "%016" PRIx64, tokenizer_hash(name));
-    if (said[0] && strcmp(said, ours) != 0)
-        FAIL(ERR_TOKEN, "generate: the weights are of a tokenizer %s with hash %s, plait's %s has "
-                        "%s; give ids with --ids and get ids", name, said, name, ours);
-    return ERR_OK;
-}
-
 enum err model_folder_tokenizer(const struct model_folder *f, const struct weights *w,
                                 char out[SAFET_NOTE])
 {
     struct weights_tokenizer its;
+    char ours[32];
     TRY(weights_tokenizer(w, &its));
     const char *said = its.name, *set = f->options.data.tokenizer, *name = said[0] ? said : set;
     if (said[0] && set[0] && strcmp(said, set) != 0)
@@ -255,7 +223,10 @@ enum err model_folder_tokenizer(const struct model_folder *f, const struct weigh
     if (tokenizer_vocab(name) == 0)
         FAIL(ERR_TOKEN, "generate: the run in %s is on the ids of tokenizer %s, which plait does "
                         "not know (it knows bytes); give ids with --ids and get ids", f->dir, name);
-    TRY(check_hash(its.hash, name));
+    snprintf(ours, sizeof ours, "%016" PRIx64, tokenizer_hash(name));
+    if (its.hash[0] && strcmp(its.hash, ours) != 0)
+        FAIL(ERR_TOKEN, "generate: the weights are of a tokenizer %s with hash %s, plait's %s has "
+                        "%s; give ids with --ids and get ids", name, its.hash, name, ours);
     memcpy(out, name, strlen(name) + 1);
     return ERR_OK;
 }

@@ -5,8 +5,6 @@
  */
 #include "folder/names.h"
 
-#include "base/log.h"
-
 #include <stdio.h>
 #include <unistd.h>
 
@@ -61,15 +59,6 @@ enum folder_life folder_life(const struct fs_lock_found *found, struct folder_ow
         return FOLDER_FOREIGN;
     folder_host(host);
     return strcmp(out->host, host) == 0 && !found->blind ? FOLDER_DIED : FOLDER_UNSEEN;
-}
-
-void folder_own_words(char words[FS_LOCK_WORDS])
-{
-    char host[65] = "", since[LOG_TIME];
-    folder_host(host);
-    log_time(since);
-    snprintf(words, FS_LOCK_WORDS, "plait run\nhost %s\npid %ld\nsince %s\n", host, (long)getpid(),
-             since);
 }
 
 const char *folder_owner_words(const struct folder_owner *w, char buf[FOLDER_OWNER])

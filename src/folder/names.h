@@ -32,8 +32,6 @@ enum folder_life {
     FOLDER_FOREIGN, /* the words are no run's, or cannot be read */
 };
 enum folder_life folder_life(const struct fs_lock_found *found, struct folder_owner *out);
-/* The words of this process's lock, now. */
-void folder_own_words(char words[FS_LOCK_WORDS]);
 /* The name of this host. */
 void folder_host(char host[65]);
 /* "the run of pid 7 on host a, since 2026-01-02T03:04:05Z", into buf, which is returned. */

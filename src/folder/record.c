@@ -42,29 +42,22 @@ static int64_t room_of(const struct record_start *s)
     return START_MAX + BYTE_MAX * (int64_t)(s->words ? strlen(s->words) : 0);
 }
 
-/* The oldest go but the first, until there is room for one more. */
-static void make_room(struct record *r)
+enum err record_begin(struct record *r, int64_t from)
 {
+    struct record_start s = {.from = from, .to = -1, .code = -1};
     int64_t all = START_MAX + BYTE_MAX * RECORD_WORDS;
     int gone = 0;
+    log_time(s.start);
     for (int i = 0; i < r->n; i++)
         all += room_of(&r->start[i]);
     for (; all > STARTS_MAX && gone + 1 < r->n; gone++) {
         all -= room_of(&r->start[1 + gone]);
         mem_free(r->start[1 + gone].words);
     }
-    if (gone == 0)
-        return;
     r->n -= gone;
     r->left_out += gone;
-    memmove(r->start + 1, r->start + 1 + gone, (size_t)(r->n - 1) * sizeof *r->start);
-}
-
-enum err record_begin(struct record *r, int64_t from)
-{
-    struct record_start s = {.from = from, .to = -1, .code = -1};
-    log_time(s.start);
-    make_room(r);
+    if (gone > 0)
+        memmove(r->start + 1, r->start + 1 + gone, (size_t)(r->n - 1) * sizeof *r->start);
     return add(r, &s);
 }
 
@@ -91,13 +84,19 @@ enum err record_end(struct record *r, int64_t to, enum err code, const char *wor
 
 /* ---- writing ---- */
 
+/* Below 0: null. */
+static void add_int(const char *key, int64_t v, struct text *out)
+{
+    if (v >= 0)
+        text_add(out, "\"%s\": %" PRId64 ", ", key, v);
+    else
+        text_add(out, "\"%s\": null, ", key);
+}
+
 static void add_end(const struct record_start *s, struct text *out)
 {
     text_add(out, s->end[0] ? "\"end\": \"%s\", " : "\"end\": null, ", s->end);
-    if (s->code >= 0)
-        text_add(out, "\"exit\": %" PRId64 ", ", s->code);
-    else
-        text_add(out, "\"exit\": null, ");
+    add_int("exit", s->code, out);
     text_add(out, "\"words\": ");
     if (s->words)
         text_add_json(out, s->words);
@@ -113,12 +112,9 @@ void record_text(const struct record *r, struct text *out)
     text_add(out, ",\n\"starts_left_out\": %" PRId64 ",\n\"starts\": [", r->left_out);
     for (int i = 0; i < r->n; i++) {
         const struct record_start *s = &r->start[i];
-        text_add(out, "%s\n  {\"start\": \"%s\", \"from\": %" PRId64 ", \"to\": ", i ? "," : "",
-                 s->start, s->from);
-        if (s->to >= 0)
-            text_add(out, "%" PRId64 ", ", s->to);
-        else
-            text_add(out, "null, ");
+        text_add(out, "%s\n  {\"start\": \"%s\", \"from\": %" PRId64 ", ", i ? "," : "", s->start,
+                 s->from);
+        add_int("to", s->to, out);
         add_end(s, out);
         text_add(out, "}");
     }
@@ -127,14 +123,9 @@ void record_text(const struct record *r, struct text *out)
 
 /* ---- reading ---- */
 
-static bool is(struct ckpt_json_text t, const char *word)
-{
-    return t.n == (int64_t)strlen(word) && memcmp(t.s, word, (size_t)t.n) == 0;
-}
-
 static bool take_time(struct ckpt_json_text t, char out[LOG_TIME])
 {
-    if (is(t, "null"))
+    if (ckpt_json_same(t, "null"))
         return true;
     bool good = t.n == LOG_TIME + 1 && t.s[0] == '"';
     for (int64_t i = 1; good && i < t.n - 1; i++)
@@ -148,7 +139,7 @@ static bool take_time(struct ckpt_json_text t, char out[LOG_TIME])
 static bool take_int(struct ckpt_json_text t, int64_t *out)
 {
     char s[24];
-    if (is(t, "null"))
+    if (ckpt_json_same(t, "null"))
         return true;
     snprintf(s, sizeof s, "%.*s", (int)num_min(t.n, 23), t.s);
     return t.n < 16 && strspn(s, "0123456789") == (size_t)t.n && text_to_int(s, out);
@@ -157,7 +148,7 @@ static bool take_int(struct ckpt_json_text t, int64_t *out)
 /* Of strings that are none of JSON's it is said that they cannot be read. */
 static enum err take_words(struct ckpt_json_text t, char **out)
 {
-    if (is(t, "null") || *out)
+    if (ckpt_json_same(t, "null") || *out)
         return ERR_OK;
     char *words = NULL;
     TRY(ckpt_json_string(t, &words));
@@ -175,17 +166,17 @@ static enum err take_start(struct ckpt_json_text t, struct record_start *s, bool
     *s = (struct record_start){.to = -1, .code = -1};
     *good = true;
     while (*good && (step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
-        if (is(key, "\"start\""))
+        if (ckpt_json_is(key, "start"))
             *good = take_time(v, s->start);
-        else if (is(key, "\"end\""))
+        else if (ckpt_json_is(key, "end"))
             *good = take_time(v, s->end);
-        else if (is(key, "\"from\""))
+        else if (ckpt_json_is(key, "from"))
             *good = take_int(v, &s->from);
-        else if (is(key, "\"to\""))
+        else if (ckpt_json_is(key, "to"))
             *good = take_int(v, &s->to);
-        else if (is(key, "\"exit\""))
+        else if (ckpt_json_is(key, "exit"))
             *good = take_int(v, &s->code);
-        else if (is(key, "\"words\""))
+        else if (ckpt_json_is(key, "words"))
             TRY(take_words(v, &s->words));
     }
     *good = *good && step == CKPT_JSON_END && s->start[0];
@@ -197,7 +188,7 @@ static enum err take_starts(struct ckpt_json_text t, struct record *out, bool *g
     struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
     struct ckpt_json_text item;
     enum ckpt_json_step step = CKPT_JSON_BAD;
-    while (*good && (step = ckpt_json_item(&w, &item)) == CKPT_JSON_MEMBER) {
+    while (*good && (step = ckpt_json_next(&w, NULL, &item)) == CKPT_JSON_MEMBER) {
         struct record_start s;
         enum err err = take_start(item, &s, good);
         if (err == ERR_OK && *good)
@@ -217,10 +208,10 @@ static enum err take_all(struct ckpt_json_text all, struct record *out, bool *go
     enum ckpt_json_step step;
     bool format = false;
     while ((step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
-        format = format || (is(key, "\"format\"") && is(v, "\"" RECORD_FORMAT "\""));
-        if (is(key, "\"starts\""))
+        format = format || (ckpt_json_is(key, "format") && ckpt_json_is(v, RECORD_FORMAT));
+        if (ckpt_json_is(key, "starts"))
             starts = v;
-        else if (is(key, "\"starts_left_out\"") && !take_int(v, &out->left_out))
+        else if (ckpt_json_is(key, "starts_left_out") && !take_int(v, &out->left_out))
             return ERR_OK;
     }
     *good = step == CKPT_JSON_END && format && starts.s;

@@ -41,27 +41,22 @@ static enum err same_hash(const char *dir, const char *key, uint64_t there, uint
     return there == here || there == 0 || here == 0 ? ERR_OK : differs(dir, key, a, b, way);
 }
 
-static enum err same_model(const char *dir, const struct model *a, const struct model *b)
-{
-    static const char way[] = "it is another model";
-    char name[32], there[MODEL_VALUE], here[MODEL_VALUE];
-    if (a->kind != b->kind)
-        return differs(dir, "model.kind", model_traits(a->kind)->name, model_traits(b->kind)->name,
-                       way);
-    const struct model_key *k = model_keys_differ(a, b, false, there, here);
-    if (!k)
-        return ERR_OK;
-    snprintf(name, sizeof name, "model.%s", k->key);
-    return differs(dir, name, there, here, way);
-}
-
 enum err resume_same(const struct resume_here *here, const struct state_index *x,
                      const struct options *was)
 {
     static const char way[] = "give the same, or insist with run.resume_insist=true";
     const struct options *o = here->o;
     const struct state_head *h = &x->head;
-    TRY(same_model(x->dir, &h->model, here->model));
+    const struct model *its = &h->model, *ours = here->model;
+    char name[32], a[MODEL_VALUE], b[MODEL_VALUE];
+    if (its->kind != ours->kind)
+        return differs(x->dir, "model.kind", model_traits(its->kind)->name,
+                       model_traits(ours->kind)->name, "it is another model");
+    const struct model_key *k = model_keys_differ(its, ours, false, a, b);
+    if (k) {
+        snprintf(name, sizeof name, "model.%s", k->key);
+        return differs(x->dir, name, a, b, "it is another model");
+    }
     TRY(same_int(x->dir, "train.batch", was->train.batch, o->train.batch,
                  "the place in the data is counted in batches; give the same"));
     if (h->step > o->train.steps)
@@ -121,51 +116,40 @@ static enum err look(const struct resume_here *here, const char *dir, int64_t st
     return err == ERR_OK ? out->err : err;
 }
 
-/* auto: the newest whose index is good. */
-static enum err look_newest(const struct resume_here *here, struct text *out)
-{
-    const char *run = here->o->run.dir;
-    struct state_found *found;
-    int n, whole = 0;
-    TRY(state_list(run, &found, &n));
-    enum err err = ERR_CHECKPOINT;
-    for (int i = 0; i < n && err == ERR_CHECKPOINT; i++) {
-        char dir[FS_PATH];
-        if (!found[i].whole)
-            continue;
-        whole++;
-        err = look(here, state_dir(dir, run, found[i].step), found[i].step, out);
-        if (err == ERR_CHECKPOINT)
-            text_add(out, "%s; the checkpoint before it is tried: ", err_bare(err_text()));
-    }
-    mem_free(found);
-    if (whole == 0) {
-        text_add(out, "there is no checkpoint in %s/checkpoints: from the start", run);
-        return out->err;
-    }
-    return err == ERR_CHECKPOINT ? resume_none_good(here->o, whole) : err;
-}
-
-enum err resume_none_good(const struct options *o, int whole)
+enum err resume_none_good(const struct options *o, int n)
 {
     struct hf_weights weights;
     const char *dir = o->run.dir;
     if (hf_weights_open(&weights, dir) != ERR_OK)
         FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good; "
-                             "begin a new run in another folder", whole, dir);
+                             "begin a new run in another folder", n, dir);
     hf_weights_close(&weights);
     FAIL(ERR_CHECKPOINT, "run.resume: none of the %d checkpoints in %s/checkpoints is good, but "
                          "%s/model.safetensors can be read; move %s/checkpoints away, and begin "
-                         "with these weights by model.init=%s in another run.dir", whole, dir, dir,
+                         "with these weights by model.init=%s in another run.dir", n, dir, dir,
          dir, dir);
 }
 
 enum err resume_say(const struct resume_here *here, struct text *out)
 {
+    const char *run = here->o->run.dir;
+    struct state_found *found;
     char dir[FS_PATH];
     int64_t step;
-    if (strcmp(here->o->run.resume, "auto") == 0)
-        return look_newest(here, out);
-    TRY(folder_resumed(here->o, dir, &step));
-    return folder_others(look(here, dir, step, out), dir);
+    int n;
+    if (strcmp(here->o->run.resume, "auto") != 0) {
+        TRY(folder_resumed(here->o, dir, &step));
+        return folder_others(look(here, dir, step, out), dir);
+    }
+    TRY(state_list(run, true, &found, &n));
+    enum err err = ERR_CHECKPOINT; /* until one is good, the newest first */
+    for (int i = 0; i < n && err == ERR_CHECKPOINT; i++) {
+        err = look(here, state_dir(dir, run, found[i].step), found[i].step, out);
+        if (err == ERR_CHECKPOINT)
+            text_add(out, "%s; the checkpoint before it is tried: ", err_bare(err_text()));
+    }
+    mem_free(found);
+    if (n == 0)
+        text_add(out, "there is no checkpoint in %s/checkpoints: from the start", run);
+    return n == 0 ? out->err : err == ERR_CHECKPOINT ? resume_none_good(here->o, n) : err;
 }

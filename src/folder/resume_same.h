@@ -25,8 +25,8 @@ enum err resume_open(struct state_index *x, const char *dir, int64_t step, struc
  * may insist on. Errors: ERR_CONFIG, naming the key, where it is of another model or run. Local. */
 enum err resume_same(const struct resume_here *here, const struct state_index *x,
                      const struct options *was);
-/* Where `whole` checkpoints of run.dir have been tried. Returns ERR_CHECKPOINT, or ERR_MEMORY. */
-enum err resume_none_good(const struct options *o, int whole);
+/* Where n checkpoints of run.dir have been tried. Returns ERR_CHECKPOINT, or ERR_MEMORY. */
+enum err resume_none_good(const struct options *o, int n);
 /* What run.resume, which is set, would go on from, as words for people; or what training would
  * refuse, in its words. Errors: as resume_open, resume_same. Local; touches nothing. */
 enum err resume_say(const struct resume_here *here, struct text *out);

@@ -22,14 +22,9 @@
 
 /* ---- the record of a start ---- */
 
-static unsigned long long hash_of(const void *p, int64_t n)
+unsigned long long start_hash(const void *p, int64_t n)
 {
     return XXH3_64bits(p, (size_t)n) | 1; /* 0: no file was made */
-}
-
-unsigned long long start_hash(const struct text *t)
-{
-    return hash_of(t->s, t->len);
 }
 
 enum err start_write(const struct fs_lock *l, const struct text words[FOLDER_LOG], bool kept,
@@ -38,7 +33,7 @@ enum err start_write(const struct fs_lock *l, const struct text words[FOLDER_LOG
     char line[80];
     *out = (struct folder_start){.pid = (long)getpid(), .made = true};
     for (enum folder_file i = kept ? FOLDER_JSON : FOLDER_YAML; i < FOLDER_LOG; i++)
-        out->hash[i] = start_hash(&words[i]);
+        out->hash[i] = start_hash(words[i].s, words[i].len);
     int n = snprintf(line, sizeof line, "starts %016llx %016llx %016llx\n", out->hash[FOLDER_YAML],
                      out->hash[FOLDER_JSON], out->hash[FOLDER_RECORD]);
     return fs_append(l->fd, l->path, line, n);
@@ -143,7 +138,7 @@ bool start_made(const struct folder_start *s, enum folder_file i, const char *pa
         return false;
     bool its = i == FOLDER_METRICS ? m.size == 0
                : i == FOLDER_LOG   ? is_log(&m, s->pid)
-                                   : hash_of(m.data, m.size) == s->hash[i];
+                                   : start_hash(m.data, m.size) == s->hash[i];
     fs_map_close(&m);
     return its;
 }
@@ -183,17 +178,10 @@ static enum err drop_start(const struct folder_start *s, const struct options *o
 
 /* ---- half-written files ---- */
 
-/* A lock that its owner died over before it had the name: its words say who that was. */
-static bool was_lock_of(const char *path, long pid)
+static void sweep_one(const struct options *o, const char *entry, long dead)
 {
     struct fs_lock_found found;
     struct folder_owner w;
-    fs_lock_look(path, &found);
-    return folder_life(&found, &w) == FOLDER_DIED && w.pid == pid && kill((pid_t)pid, 0) != 0;
-}
-
-static void sweep_one(const struct options *o, const char *entry, long dead)
-{
     struct stat st;
     char path[FS_PATH];
     long pid = 0;
@@ -203,7 +191,11 @@ static void sweep_one(const struct options *o, const char *entry, long dead)
     if (pid == 0)
         return;
     fs_path(path, o->run.dir, entry);
-    bool its = i == FOLDER_LOCK ? was_lock_of(path, pid) : pid == dead;
+    bool its = pid == dead;
+    if (i == FOLDER_LOCK) { /* that its owner died over before it had the name: its words say who */
+        fs_lock_look(path, &found);
+        its = folder_life(&found, &w) == FOLDER_DIED && w.pid == pid && kill((pid_t)pid, 0) != 0;
+    }
     bool left = its && fs_sys_lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
                 !files_read_as(o, path);
     if (left && fs_sys_unlink(path) == 0)

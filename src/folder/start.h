@@ -24,7 +24,7 @@ enum err start_write(const struct fs_lock *l, const struct text words[FOLDER_LOG
 /* By the lock that was found; of no run, where it is held, or not a run's. */
 struct folder_start start_read(const struct fs_lock_found *found);
 /* What such a text is known by. */
-unsigned long long start_hash(const struct text *t);
+unsigned long long start_hash(const void *p, int64_t n);
 /* Is what has this name as that start made it? Local. */
 bool start_made(const struct folder_start *s, enum folder_file i, const char *path);
 /* Has a trace there a step? Heads alone are removed by their ranks. Local. */

@@ -32,17 +32,6 @@ static enum err pass(struct comm_world *world, int rank, bool send, double *t)
     return comm_finish(&r);
 }
 
-static enum err answer(struct comm_world *world, int rank)
-{
-    for (int i = 0; i < ASKED; i++) {
-        double t;
-        TRY(pass(world, rank, false, &t));
-        t = log_now();
-        TRY(pass(world, rank, true, &t));
-    }
-    return ERR_OK;
-}
-
 static enum err ask(struct comm_world *world, double *clock)
 {
     double quickest = INFINITY;
@@ -66,7 +55,12 @@ static enum err compare_clocks(struct comm_world *world, double *clock)
     if (comm_rank(world) > 0)
         return ask(world, clock);
     for (int r = 1; r < comm_size(world); r++)
-        TRY(answer(world, r));
+        for (int i = 0; i < ASKED; i++) {
+            double t;
+            TRY(pass(world, r, false, &t));
+            t = log_now();
+            TRY(pass(world, r, true, &t));
+        }
     return ERR_OK;
 }
 
@@ -77,13 +71,6 @@ const char *trace_path(char buf[FS_PATH], const char *dir, int rank)
     char name[32];
     snprintf(name, sizeof name, "trace/%d.trace", rank);
     return fs_path(buf, dir, name);
-}
-
-static enum err begin_file(const char *dir, const struct trace_head *head, struct trace_log *t)
-{
-    TRY(fs_make_dirs(fs_path(t->path, dir, "trace")));
-    TRY(fs_log_make(trace_path(t->path, dir, (int)head->rank), &t->fd));
-    return fs_append(t->fd, t->path, (const char *)head, (int64_t)sizeof *head);
 }
 
 enum err trace_open(struct comm_world *world, const struct exec *x, const struct trace_head *head,
@@ -97,7 +84,9 @@ enum err trace_open(struct comm_world *world, const struct exec *x, const struct
     TRY(compare_clocks(world, &h.clock));
     out->clock = h.clock;
     TRY(mem_new(1 + 3 * h.instrs, sizeof *out->record, "the trace of a step", &out->record));
-    return begin_file(dir, &h, out);
+    TRY(fs_make_dirs(fs_path(out->path, dir, "trace")));
+    TRY(fs_log_make(trace_path(out->path, dir, (int)h.rank), &out->fd));
+    return fs_append(out->fd, out->path, (const char *)&h, (int64_t)sizeof h);
 }
 
 enum err trace_step(struct trace_log *t, struct exec *x, int64_t step, int ago)
@@ -139,12 +128,16 @@ static int64_t record_bytes(const struct trace *t)
     return (1 + 3 * t->head.instrs) * (int64_t)sizeof(double);
 }
 
-static enum err check_head(const char *path, struct trace *t, int rank)
+enum err trace_read(const char *dir, int rank, struct trace *out)
 {
-    const struct trace_head *h = &t->head;
-    if (t->map.size < (int64_t)sizeof *h || memcmp(t->map.data, magic, sizeof magic) != 0)
+    const struct trace_head *h = &out->head;
+    char path[FS_PATH];
+    *out = (struct trace){.steps = 0};
+    TRY(fs_map_open(&out->map, trace_path(path, dir, rank), ERR_DATA));
+    int64_t body = out->map.size - (int64_t)sizeof *h;
+    if (body < 0 || memcmp(out->map.data, magic, sizeof magic) != 0)
         FAIL(ERR_DATA, "trace: %s is not a trace; `plait train --trace` writes them", path);
-    memcpy(&t->head, t->map.data, sizeof t->head);
+    memcpy(&out->head, out->map.data, sizeof out->head);
     if (h->version != VERSION)
         FAIL(ERR_DATA, "trace: %s is of version %u and this plait reads version %d", path,
              h->version, VERSION);
@@ -152,16 +145,12 @@ static enum err check_head(const char *path, struct trace *t, int rank)
                  h->instrs >= 0 && h->instrs <= INT32_MAX;
     if (!sound)
         FAIL(ERR_DATA, "trace: the head of %s is damaged; trace the run again", path);
-    return ERR_OK;
-}
-
-/* Times must be numbers in order; what follows may subtract them without a thought. */
-static enum err check_events(const char *path, const struct trace *t)
-{
-    for (int64_t i = 0; i < t->steps; i++) {
+    out->steps = body / record_bytes(out);
+    out->cut = body % record_bytes(out);
+    for (int64_t i = 0; i < out->steps; i++) {
         int64_t step;
-        const struct exec_event *e = trace_events(t, i, &step);
-        for (int64_t k = 0; k < t->head.instrs; k++) {
+        const struct exec_event *e = trace_events(out, i, &step);
+        for (int64_t k = 0; k < h->instrs; k++) { /* who reads may subtract without a thought */
             double took = e[k].end - e[k].start;
             if (!(fabs(e[k].start) < 1e15 && took >= 0 && took < 1e15 && e[k].waited >= 0 &&
                   e[k].waited <= took + 1e-6) || step < 1)
@@ -170,18 +159,6 @@ static enum err check_events(const char *path, const struct trace *t)
         }
     }
     return ERR_OK;
-}
-
-enum err trace_read(const char *dir, int rank, struct trace *out)
-{
-    char path[FS_PATH];
-    *out = (struct trace){.steps = 0};
-    TRY(fs_map_open(&out->map, trace_path(path, dir, rank), ERR_DATA));
-    TRY(check_head(path, out, rank));
-    int64_t body = out->map.size - (int64_t)sizeof out->head;
-    out->steps = body / record_bytes(out);
-    out->cut = body % record_bytes(out);
-    return check_events(path, out);
 }
 
 const struct exec_event *trace_events(const struct trace *t, int64_t i, int64_t *step)

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "folder/folder.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -115,7 +114,7 @@ void checkpoint_close(struct checkpoint *c)
 {
     atomic_store(&c->given_up, true);
     join(c);
-    older_end(&c->older);
+    folder_older_end(&c->older);
     param_snapshot_close(&c->snapshot);
     param_duty_close(&c->duty);
     mem_free(c->chunk);
@@ -144,12 +143,12 @@ static enum err write_shard(struct checkpoint *c)
     TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
     enum err err = param_snapshot_wait(&c->snapshot);
     c->spent.copied += log_now() - c->began;
-    older_join(&c->older); /* so that there is room */
+    folder_older_join(&c->older); /* so that there is room */
     double begin = log_now();
     if (err == ERR_OK)
         err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
     if (err == ERR_OK)
-        err = state_shard_commit(&shard);
+        err = safet_commit(&shard.file);
     if (err == ERR_OK)
         err = state_shard_text(&shard, &c->text);
     c->spent.wrote += log_now() - begin;
@@ -415,7 +414,7 @@ static enum err share(struct checkpoint *c)
 
 enum err checkpoint_make_room(struct checkpoint *c)
 {
-    older_end(&c->older);
+    folder_older_end(&c->older);
     return comm_barrier(c->rank->all);
 }
 
@@ -432,8 +431,8 @@ enum err checkpoint_end(struct checkpoint *c)
     mem_free(c->text);
     c->text = NULL;
     if (c->rank->is_logger && c->whole == c->ended)
-        older_start(&c->older, c->s->o, c->lock, c->ended, c->s->o->train.save_best ? c->best.step
-                                                                                   : 0);
+        folder_older_start(&c->older, c->s->o, c->lock, c->ended,
+                           c->s->o->train.save_best ? c->best.step : 0);
     return first.code == ERR_OK ? ERR_OK : err_again(&first);
 }
 
@@ -464,7 +463,7 @@ enum err checkpoint_find_best(struct checkpoint *c, int64_t last)
     int n, first = 0;
     if (!c->rank->is_logger)
         return share(c);
-    TRY(state_list(c->s->o->run.dir, &found, &n));
+    TRY(state_list(c->s->o->run.dir, true, &found, &n));
     while (first < n && found[first].step > last) /* these go before the first step */
         first++;
     (void)state_best(c->s->o->run.dir, found + first, n - first, &c->best.step, &c->best.loss);

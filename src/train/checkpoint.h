@@ -8,7 +8,7 @@
 #define PLAIT_TRAIN_CHECKPOINT_H
 
 #include "ckpt/state.h"
-#include "folder/older.h"
+#include "folder/folder.h"
 #include "param/param_state.h"
 #include "train/rank.h"
 
@@ -58,7 +58,7 @@ struct checkpoint {
     pthread_t thread;
     bool waited;              /* it was said that a save waits for the one before it */
     bool runs;                /* the thread has to be joined */
-    struct older older;       /* that go beside the steps: joined by the next save's thread */
+    struct folder_older older;  /* that go beside the steps: joined by the next save's thread */
     atomic_bool written;      /* the thread is done with it */
     atomic_bool given_up;     /* the run has failed: the shard can never become whole */
     const struct fs_lock *lock; /* borrowed; of run.dir, in the process that took it, else NULL */

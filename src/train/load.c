@@ -63,7 +63,7 @@ static enum err check_moments(const struct param *p, const struct state_want *wa
     int64_t n = state_box_elements(&want->box);
     if (finite_as(dev->at, dev, values, n) < n)
         FAIL(ERR_CHECKPOINT, "ckpt: %s of tensor %s in %s is not finite; the run diverged, use an "
-                             "earlier checkpoint", state_kind_name(want->kind), want->tensor, dir);
+                             "earlier checkpoint", state_kind_name[want->kind], want->tensor, dir);
     return ERR_OK;
 }
 

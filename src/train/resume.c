@@ -191,9 +191,7 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
 /* Sees no rank a newer one than the first? Else what is newer would go as if it were damaged. */
 static enum err check_newest(const struct train_rank *r, const struct state_found *found, int n)
 {
-    int64_t newest = -1, *all;
-    for (int i = n - 1; i >= 0; i--)
-        newest = found[i].whole ? found[i].step : newest;
+    int64_t newest = n > 0 ? found[0].step : -1, *all;
     TRY(mem_new(r->s->mesh.world, sizeof *all, "the ranks' newest checkpoints", &all));
     enum err err = gather(r, &newest, sizeof newest, all);
     char first[40] = "none";
@@ -209,10 +207,10 @@ static enum err check_newest(const struct train_rank *r, const struct state_foun
     return err;
 }
 
-/* The checkpoints of run.dir, as the first rank sees them. */
+/* The whole checkpoints of run.dir, as the first rank sees them. */
 static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
-    TRY(state_list(r->s->o->run.dir, found, n));
+    TRY(state_list(r->s->o->run.dir, true, found, n));
     int mine = *n;
     enum err err = check_newest(r, *found, *n);
     if (err == ERR_OK)
@@ -230,14 +228,11 @@ static enum err list(struct train_rank *r, struct state_found **found, int *n)
 static enum err try_newest(struct train_rank *r)
 {
     struct state_found *found;
-    int n, whole = 0, bad = -1;
+    int n, bad = 0;
     enum err err = ERR_OK;
     TRY(list(r, &found, &n));
-    for (int i = 0; i < n && (whole == 0 || bad >= 0) && err == ERR_OK; i++) {
+    for (int i = 0; i < n && bad >= 0 && err == ERR_OK; i++) {
         char dir[FS_PATH];
-        if (!found[i].whole)
-            continue;
-        whole++;
         state_dir(dir, r->s->o->run.dir, found[i].step);
         err = try_one(r, dir, found[i].step, &bad);
         if (err == ERR_CHECKPOINT && bad == r->rank.me)
@@ -245,12 +240,10 @@ static enum err try_newest(struct train_rank *r)
         err = err == ERR_CHECKPOINT ? ERR_OK : err;
     }
     mem_free(found);
-    if (err == ERR_OK && whole == 0)
+    if (err == ERR_OK && n == 0)
         snprintf(r->origin, sizeof r->origin, "there is no checkpoint in %s/checkpoints: from the "
                  "start", r->s->o->run.dir);
-    if (err == ERR_OK && bad >= 0)
-        return resume_none_good(r->s->o, whole);
-    return err;
+    return err == ERR_OK && n > 0 && bad >= 0 ? resume_none_good(r->s->o, n) : err;
 }
 
 static enum err try_named(struct train_rank *r)

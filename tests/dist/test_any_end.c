@@ -96,7 +96,7 @@ static int64_t newest(const char *run, int *n)
     struct state_found *found;
     char path[FOLDER_PATH];
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, n));
+    CHECK_OK(state_list(path, false, &found, n));
     int64_t step = *n > 0 && found[0].whole ? found[0].step : 0;
     mem_free(found);
     return step;
@@ -251,7 +251,7 @@ static void saves_and_goes_on(void)
             CHECK(same_lines("run", "judge"));
             CHECK(folder_same_in("run", "judge", "model.safetensors"));
             folder_path("run", path);
-            CHECK_OK(state_list(path, &found, &n));
+            CHECK_OK(state_list(path, false, &found, &n));
             test_check(n == 2 && found[0].step == STEPS && found[1].whole &&
                            found[1].step > at && found[1].step <= at + 2, __FILE__, __LINE__,
                        "%s: %d checkpoints, asked behind step %d", layouts[i].name, n, (int)at);

@@ -162,7 +162,7 @@ static void check_left(enum way way, const char *what)
     char path[FOLDER_PATH];
     int n;
     folder_path("run", path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     bool good = n == 1 + (way == BEST) && found[0].whole && found[0].step == GOOD;
     test_check(good, __FILE__, __LINE__, "%s: %d checkpoints, the newest of step %lld", what, n,
                n ? (long long)found[0].step : 0);

@@ -100,7 +100,7 @@ static int checkpoints(const char *run)
     char path[FOLDER_PATH];
     int n;
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     mem_free(found);
     return n;
 }

@@ -193,7 +193,7 @@ static int64_t newest(const char *run)
     char path[FOLDER_PATH];
     int n;
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     CHECK(n > 0 && found[0].whole);
     int64_t step = n > 0 ? found[0].step : 0;
     mem_free(found);
@@ -290,7 +290,7 @@ static void the_newest_stay(void)
           &o);
     CHECK_INT(o.code, 0);
     folder_path("run", path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     CHECK_INT(n, 3);
     for (int i = 0; i < n && n == 3; i++)
         CHECK(found[i].whole && found[i].step == STEPS - 2 * i);

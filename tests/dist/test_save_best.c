@@ -129,7 +129,7 @@ static void check_found(const char *run, const bool saved[STEPS + 1], const char
     bool is[STEPS + 1] = {false};
     int n;
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     for (int i = 0; i < n; i++)
         is[found[i].step] = found[i].whole;
     for (int s = 1; s <= STEPS; s++)

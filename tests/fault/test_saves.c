@@ -72,7 +72,7 @@ static bool weights_alone(const char *run)
     char path[FOLDER_PATH];
     int n, whole = 0;
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     for (int i = 0; i < n; i++)
         whole += found[i].whole;
     mem_free(found);

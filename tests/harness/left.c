@@ -92,7 +92,7 @@ int left_checkpoints(const char *run, const char *what)
     char path[FOLDER_PATH];
     int n;
     folder_path(run, path);
-    CHECK_OK(state_list(path, &found, &n));
+    CHECK_OK(state_list(path, false, &found, &n));
     for (int i = 0; i < n; i++) {
         struct state_index x;
         bool good = found[i].whole && open_one(run, found[i].step, &x) == ERR_OK;
@@ -138,7 +138,7 @@ static void compare_kind(const struct state_index *x, const struct state_index *
     double far = a && b ? far_apart(a, b, t->shape[0] * t->shape[1]) : INFINITY;
     if (far >= out->far) {
         out->far = far;
-        snprintf(out->what, sizeof out->what, "%s of %s", state_kind_name(kind), t->name);
+        snprintf(out->what, sizeof out->what, "%s of %s", state_kind_name[kind], t->name);
     }
     mem_free(a);
     mem_free(b);

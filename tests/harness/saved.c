@@ -218,7 +218,7 @@ static enum err write_shard(const struct saved *s, const struct state_save *save
     state_shard_name(rank, name);
     TRY_OR(out, state_shard_create(&w, save, name, mine, n));
     TRY_OR(out, state_shard_fill(&w, from, (int)test_range(1, 3), NULL));
-    TRY_OR(out, state_shard_commit(&w));
+    TRY_OR(out, safet_commit(&w.file));
     err = state_shard_text(&w, text);
 out:
     state_shard_close(&w);

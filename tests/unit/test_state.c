@@ -284,7 +284,7 @@ static void test_refused(void)
     struct state_source from = {(float[6]){0}, false};
     atomic_bool gone = true;
     CHECK_ERR(state_shard_fill(&w, &from, 1, &gone), ERR_PEER, "shard a is given up");
-    CHECK_ERR(state_shard_commit(&w), ERR_INTERNAL, "0 bytes of tensors are written, the entries");
+    CHECK_ERR(safet_commit(&w.file), ERR_INTERNAL, "0 bytes of tensors are written, the entries");
     state_shard_close(&w);
     CHECK_OK(state_shard_create(&w, &save, "a", &c, 1));
     CHECK_OK(state_shard_fill(&w, &from, 1, NULL));
@@ -461,7 +461,7 @@ static void test_list(void)
     struct state_found *found;
     int n;
     char dir[FS_PATH];
-    CHECK_OK(state_list(DIR_NAME "/none", &found, &n));
+    CHECK_OK(state_list(DIR_NAME "/none", false, &found, &n));
     CHECK_INT(n, 0);
     mem_free(found);
     CHECK_STR(state_dir(dir, DIR_NAME "/run", 10), DIR_NAME "/run/checkpoints/step-10");
@@ -480,7 +480,7 @@ static void test_list(void)
     /* one whose index is a link is not left over of a save: nothing may remove it as such */
     CHECK_OK(fs_make_dirs(DIR_NAME "/run/checkpoints/step-8"));
     CHECK(symlink("nowhere", DIR_NAME "/run/checkpoints/step-8/index.json") == 0);
-    CHECK_OK(state_list(DIR_NAME "/run", &found, &n));
+    CHECK_OK(state_list(DIR_NAME "/run", false, &found, &n));
     static const struct state_found want[] = {
         {9007199254740991, false}, {200, false}, {10, false}, {9, true}, {8, true}, {0, true}};
     CHECK_INT(n, 6);
@@ -492,14 +492,14 @@ static void test_list(void)
         snprintf(path, sizeof path, DIR_NAME "/run/checkpoints/step-%d", i);
         CHECK_OK(fs_make_dirs(path));
     }
-    CHECK_OK(state_list(DIR_NAME "/run", &found, &n));
+    CHECK_OK(state_list(DIR_NAME "/run", false, &found, &n));
     CHECK_INT(n, 46);
     for (int i = 1; i < n; i++)
         CHECK(found[i - 1].step > found[i].step);
     mem_free(found);
     CHECK_OK(fs_make_dirs(DIR_NAME "/odd"));
     put(DIR_NAME "/odd/checkpoints");
-    CHECK_ERR(state_list(DIR_NAME "/odd", &found, &n), ERR_CHECKPOINT, "cannot be read");
+    CHECK_ERR(state_list(DIR_NAME "/odd", false, &found, &n), ERR_CHECKPOINT, "cannot be read");
 }
 
 /* What is not a save's stays, and so does its folder. */

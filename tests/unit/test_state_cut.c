@@ -235,7 +235,7 @@ static void remove_tree(void)
     struct state_found *found;
     int n;
     char dir[FS_PATH];
-    CHECK_OK(state_list(AFTER, &found, &n));
+    CHECK_OK(state_list(AFTER, false, &found, &n));
     for (int i = 0; i < n; i++) {
         state_dir(dir, AFTER, found[i].step);
         CHECK_OK(state_remove(dir));
@@ -285,7 +285,7 @@ static void check_disk(struct saved *s, int end)
     int64_t newest = 0;
     for (int step = 1; step <= SAVES; step++)
         wanted = saved_at[step] <= end ? step : wanted;
-    CHECK_OK(state_list(AFTER, &found, &n));
+    CHECK_OK(state_list(AFTER, false, &found, &n));
     for (int i = 0; i < n; i++) {
         char dir[FS_PATH];
         if (!found[i].whole)

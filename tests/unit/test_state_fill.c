@@ -76,7 +76,7 @@ static enum err write_it(const struct shard *s, enum safet_type type, struct sta
     struct state_save save = {DIR_NAME, 1, "run", type, 0};
     TRY(state_shard_create(w, &save, "a.safetensors", s->chunk, CHUNKS));
     enum err err = state_shard_fill(w, s->from, (int)test_range(0, STATE_HELPERS + 1), given_up);
-    return err == ERR_OK ? state_shard_commit(w) : err;
+    return err == ERR_OK ? safet_commit(&w->file) : err;
 }
 
 static void check_chunk(const struct safet_file *f, int i, const struct state_chunk *c)
@@ -110,7 +110,7 @@ static void test_few(void)
                            helpers % 2);
             CHECK_OK(state_shard_create(&w, &save, "a.safetensors", s.chunk, n));
             CHECK_OK(state_shard_fill(&w, s.from, helpers, NULL));
-            CHECK_OK(state_shard_commit(&w));
+            CHECK_OK(safet_commit(&w.file));
             CHECK_OK(safet_open(&f, DIR_NAME "/a.safetensors"));
             CHECK_INT(f.n, n);
             for (int i = 0; i < n; i++)
@@ -203,7 +203,7 @@ static void test_finite(void)
         put_number(&s, type, i, at, values[test_range(0, 3)]);
         place_of(&s, i, at, place);
         bool moment = s.chunk[i].kind != STATE_WEIGHT;
-        snprintf(name, sizeof name, "%s%st%d is ", moment ? state_kind_name(s.chunk[i].kind) : "",
+        snprintf(name, sizeof name, "%s%st%d is ", moment ? state_kind_name[s.chunk[i].kind] : "",
                  moment ? "." : "", i);
         enum err err = fill(&s, type, 0);
         CHECK_ERR(err, ERR_NONFINITE, place);

@@ -564,7 +564,7 @@ static double seconds_of(int n)
     add_many(&t, 1 << 20, n);
     for (int i = 0; i < tensors * STATE_KINDS; i++) {
         const struct safet_entry *s = &tensor[i / STATE_KINDS];
-        const char *kind = state_kind_name((enum state_kind)(i % STATE_KINDS));
+        const char *kind = state_kind_name[i % STATE_KINDS];
         if (i % STATE_KINDS == 0 && strcmp(s->name, "transformer.wte.weight") == 0)
             continue;
         text_add(&t, s->nd == 2 ? ",[\"%s\",\"%s\",[0,0],[%lld,%lld],\"0123456789abcdef\"]"
