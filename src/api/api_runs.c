@@ -12,7 +12,6 @@
 #include "base/mem.h"
 #include "ckpt/state.h"
 #include "folder/folder.h"
-#include "folder/metrics_read.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -47,17 +47,15 @@ struct safet_writer {
     int64_t front;          /* bytes before them */
     uint64_t header_hash;   /* xxh3-64 of the JSON, spaces included */
 };
-/* Starts the file and writes its header; fills begin/end of the entries (tightly, in order). Names
+/* Starts the file, fresh: one that replaces nothing, whatever has its name now or later
+ * (fs_create_new), and writes its header; fills begin/end of the entries (tightly, in order). Names
  * have to differ; wider types have to come first, or sizes such that every tensor begins at a
  * multiple of its element (readers map files and want that). notes: key, value, key, value, ...,
  * NULL, which become __metadata__ behind "format": "pt", which transformers asks for; NULL: none.
  * Nothing is to be released when it fails. The file is seen under its name from safet_commit on.
  * Errors: ERR_INTERNAL entries that break a rule; ERR_MEMORY; ERR_STORAGE. Local. */
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                      const char *const *notes);
-/* The same of a file that replaces nothing, whatever has its name now or later (fs_create_new). */
-enum err safet_create_new(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                          const char *const *notes);
+enum err safet_create(struct safet_writer *w, const char *path, bool fresh, struct safet_entry *e,
+                      int n, const char *const *notes);
 /* The disk keeps room for all of the file (fs_keep_room). Errors: ERR_STORAGE, after which only
  * safet_abandon may follow. */
 enum err safet_keep_room(struct safet_writer *w);

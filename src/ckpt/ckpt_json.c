@@ -24,15 +24,15 @@ static bool bad(struct ckpt_json *w, const char *why)
 
 static void skip_spaces(struct ckpt_json *w)
 {
-    while (w->at < w->n && w->s[w->at] && strchr(" \t\r\n", w->s[w->at]))
+    while (w->at < w->of.n && w->of.s[w->at] && strchr(" \t\r\n", w->of.s[w->at]))
         w->at++;
 }
 
 /* At the character behind a backslash: step over the escape. */
 static bool skip_escape(struct ckpt_json *w)
 {
-    const char *p = w->s + w->at;
-    int64_t left = w->n - w->at;
+    const char *p = w->of.s + w->at;
+    int64_t left = w->of.n - w->at;
     if (left < 1 || !*p || !strchr("\"\\/bfnrtu", *p))
         return bad(w, "an unknown escape in a string");
     w->at++;
@@ -51,8 +51,8 @@ static bool skip_escape(struct ckpt_json *w)
 static bool skip_string(struct ckpt_json *w)
 {
     w->at++;
-    while (w->at < w->n) {
-        unsigned char c = (unsigned char)w->s[w->at];
+    while (w->at < w->of.n) {
+        unsigned char c = (unsigned char)w->of.s[w->at];
         if (c < 0x20)
             return bad(w, "a control character in a string");
         w->at++;
@@ -68,8 +68,8 @@ static bool skip_string(struct ckpt_json *w)
 static bool skip_brackets(struct ckpt_json *w)
 {
     int depth = 0;
-    while (w->at < w->n) {
-        char c = w->s[w->at];
+    while (w->at < w->of.n) {
+        char c = w->of.s[w->at];
         if (c == '"') {
             if (!skip_string(w))
                 return false;
@@ -87,26 +87,26 @@ static bool skip_brackets(struct ckpt_json *w)
 static bool skip_value(struct ckpt_json *w)
 {
     int64_t from = w->at;
-    char c = w->at < w->n ? w->s[w->at] : '\0';
+    char c = w->at < w->of.n ? w->of.s[w->at] : '\0';
     if (c == '"')
         return skip_string(w);
     if (c == '{' || c == '[')
         return skip_brackets(w);
-    while (w->at < w->n && w->s[w->at] && !strchr(",]} \t\r\n", w->s[w->at]))
+    while (w->at < w->of.n && w->of.s[w->at] && !strchr(",]} \t\r\n", w->of.s[w->at]))
         w->at++;
     return w->at > from || bad(w, "no value where one is expected");
 }
 
 static bool skip_key(struct ckpt_json *w)
 {
-    bool is = w->at < w->n && w->s[w->at] == '"';
+    bool is = w->at < w->of.n && w->of.s[w->at] == '"';
     return is ? skip_string(w) : bad(w, "no key where one is expected");
 }
 
 static bool expect(struct ckpt_json *w, char c, const char *why)
 {
     skip_spaces(w);
-    if (w->at >= w->n || w->s[w->at] != c)
+    if (w->at >= w->of.n || w->of.s[w->at] != c)
         return bad(w, why);
     w->at++;
     return true;
@@ -116,7 +116,7 @@ static bool take(struct ckpt_json *w, bool (*skip)(struct ckpt_json *w), struct 
 {
     int64_t from = w->at;
     bool good = skip(w);
-    *out = (struct ckpt_json_text){w->s + from, w->at - from};
+    *out = (struct ckpt_json_text){w->of.s + from, w->at - from};
     return good;
 }
 
@@ -129,27 +129,25 @@ static const struct kind {
     {'{', '}', "no object", "something behind the object", "no comma between two members"},
 };
 
-enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
-                                   struct ckpt_json_text *value)
+bool ckpt_json_next(struct ckpt_json *w)
 {
-    const struct kind *kind = &kinds[key != NULL];
+    const struct kind *kind = &kinds[!w->list];
     bool first = w->at == 0;
     if (first && !expect(w, kind->open, kind->none))
-        return CKPT_JSON_BAD;
+        return false;
     skip_spaces(w);
-    if (w->at < w->n && w->s[w->at] == kind->close) {
+    if (w->at < w->of.n && w->of.s[w->at] == kind->close) {
         w->at++;
         skip_spaces(w);
-        w->why = kind->behind;
-        return w->at == w->n ? CKPT_JSON_END : CKPT_JSON_BAD;
+        return w->at < w->of.n && bad(w, kind->behind);
     }
     if (!first && !expect(w, ',', kind->comma))
-        return CKPT_JSON_BAD;
+        return false;
     skip_spaces(w);
-    if (key && (!take(w, skip_key, key) || !expect(w, ':', "no colon behind a key")))
-        return CKPT_JSON_BAD;
+    if (!w->list && (!take(w, skip_key, &w->key) || !expect(w, ':', "no colon behind a key")))
+        return false;
     skip_spaces(w);
-    return take(w, skip_value, value) ? CKPT_JSON_MEMBER : CKPT_JSON_BAD;
+    return take(w, skip_value, &w->value);
 }
 
 int64_t ckpt_json_utf8(const uint8_t *s, int64_t n)

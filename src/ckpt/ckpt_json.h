@@ -19,21 +19,20 @@ struct ckpt_json_text {
     int64_t n; /* bytes */
 };
 
-/* A walk over the members of one object, or the items of one list, that is the whole of `s`, spaces
- * behind it allowed. Set s and n (and depth_max), leave the rest zero. */
+/* A walk over the members of one object, or the items of one list, that is the whole of a text,
+ * spaces behind it allowed. Set the first three, leave the rest zero. */
 struct ckpt_json {
-    const char *s;   /* borrowed */
-    int64_t n, at;   /* bytes */
-    int depth_max;   /* nesting allowed within a value */
-    const char *why; /* what is wrong at byte `at`, after CKPT_JSON_BAD */
+    struct ckpt_json_text of; /* borrowed */
+    int depth_max;            /* nesting allowed within a value */
+    bool list;
+    int64_t at;               /* bytes */
+    struct ckpt_json_text key, value; /* key with its quotes, of a list none */
+    const char *why;          /* what is wrong at byte `at`; NULL: nothing so far */
 };
-enum ckpt_json_step { CKPT_JSON_MEMBER, CKPT_JSON_END, CKPT_JSON_BAD };
-
-/* The next member: key with its quotes, value; of a list, key NULL, the next item. Strings are
- * checked (escapes, control characters, no NUL), brackets are counted; whether a bracketed value is
- * JSON within is left to ckpt_json_parse. */
-enum ckpt_json_step ckpt_json_next(struct ckpt_json *w, struct ckpt_json_text *key,
-                                   struct ckpt_json_text *value);
+/* The next member or item; false: there is none, or something is wrong. Strings are checked
+ * (escapes, control characters, no NUL), brackets are counted; whether a bracketed value is JSON
+ * within is left to ckpt_json_parse. */
+bool ckpt_json_next(struct ckpt_json *w);
 
 /* How many of the n bytes are UTF-8 (text_utf8): n when all are, else where the first bad character
  * begins. */

@@ -324,15 +324,6 @@ static void read_ends(struct config *c, struct hf_config *out)
     }
 }
 
-/* Is it read, and not judged by its value? */
-static bool is_read(enum model_kind kind, const char *name)
-{
-    for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++)
-        if ((k->kinds & 1 << kind) && k->form != FIXED && strcmp(k->key, name) == 0)
-            return true;
-    return false;
-}
-
 /* Keys with another value than plait computes; then those that nobody knows. */
 static void check_keys(struct config *c, enum model_kind kind, struct hf_config *out)
 {
@@ -342,8 +333,11 @@ static void check_keys(struct config *c, enum model_kind kind, struct hf_config 
     cJSON_ArrayForEach(x, c->root)
     {
         const char *legal = NULL;
-        enum hf_key what = is_read(kind, x->string) ? HF_KEY_PASS
-                                                    : hf_key_judge(kind, x, &legal);
+        bool is_read = false; /* and not judged by its value */
+        for (const struct key *k = keys; k < keys + sizeof keys / sizeof *keys; k++)
+            is_read = is_read || ((k->kinds & 1 << kind) && k->form != FIXED &&
+                                  strcmp(k->key, x->string) == 0);
+        enum hf_key what = is_read ? HF_KEY_PASS : hf_key_judge(kind, x, &legal);
         char *value = what == HF_KEY_REFUSE ? cJSON_PrintUnformatted(x) : NULL;
         if (what == HF_KEY_REFUSE && legal)
             refuse(c, "says %.64s %.64s, plait computes %s only", x->string, value ? value : "?",
@@ -411,24 +405,6 @@ static enum err read_root(struct config *c, struct hf_config *out)
     return ERR_OK;
 }
 
-/* Well-formed as far as the walk sees, so that cJSON's recursion is bounded. */
-static enum err check_text(const char *path, const struct fs_map *m, struct ckpt_json_text *out)
-{
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    if (m->size > CONFIG_MAX)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %lld bytes, a config.json has at most %d", path,
-             (long long)m->size, CONFIG_MAX);
-    TRY(ckpt_json_text(path, m, out));
-    struct ckpt_json w = {.s = out->s, .n = out->n, .depth_max = CONFIG_DEPTH};
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER)
-        ;
-    if (step == CKPT_JSON_BAD)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is no config.json", path, w.why,
-             (long long)(m->size - w.n + w.at));
-    return ERR_OK;
-}
-
 /* Nothing from `at` on in the text is a value. Python writes NaN and Infinity, which JSON does not
  * have. */
 static enum err no_json(const char *path, const char *text, const char *at)
@@ -444,16 +420,27 @@ static enum err no_json(const char *path, const char *text, const char *at)
 /* The tree of a file (cJSON_Delete). */
 static enum err read_tree(const char *path, cJSON **out)
 {
+    struct ckpt_json w = {.depth_max = CONFIG_DEPTH};
+    struct ckpt_json_text *text = &w.of;
     struct fs_map m;
-    struct ckpt_json_text text;
     const char *end = NULL;
     char *copy;
     enum err err;
     TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
-    TRY_OR(out_map, check_text(path, &m, &text));
-    TRY_OR(out_map, mem_new(text.n + 1, 1, "a config.json", &copy)); /* cJSON likes a NUL behind */
-    memcpy(copy, text.s, (size_t)text.n);
-    *out = cJSON_ParseWithLengthOpts(copy, (size_t)text.n + 1, &end, 0);
+    if (m.size > CONFIG_MAX)
+        TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                                "ckpt: %s has %lld bytes, a config.json has at most %d", path,
+                                (long long)m.size, CONFIG_MAX));
+    TRY_OR(out_map, ckpt_json_text(path, &m, text));
+    while (ckpt_json_next(&w)) /* well-formed so far, cJSON's recursion is bounded */
+        continue;
+    if (w.why)
+        TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                                "ckpt: %s has %s at byte %lld; it is no config.json", path, w.why,
+                                (long long)(m.size - text->n + w.at)));
+    TRY_OR(out_map, mem_new(text->n + 1, 1, "a config.json", &copy)); /* with a NUL behind */
+    memcpy(copy, text->s, (size_t)text->n);
+    *out = cJSON_ParseWithLengthOpts(copy, (size_t)text->n + 1, &end, 0);
     if (!*out)
         err = no_json(path, copy, end);
     mem_free(copy);

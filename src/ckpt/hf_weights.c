@@ -54,20 +54,18 @@ static int by_shard(const void *a, const void *b)
 /* Each tensor once; then by shard. */
 static enum err read_map(struct index *x, struct ckpt_json_text map)
 {
-    struct ckpt_json w = {.s = map.s, .n = map.n, .depth_max = 1};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+    struct ckpt_json w = {.of = map, .depth_max = 1};
+    while (ckpt_json_next(&w)) {
         if (x->n == SAFET_TENSORS_MAX)
             return bad(x, "has a weight_map of more tensors than a file can hold");
         TRY(mem_more(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
         struct claim *c = &x->claim[x->n++];
-        if (!ckpt_json_word(key, c->tensor, NAME_MAX_BYTES) || !c->tensor[0])
+        if (!ckpt_json_word(w.key, c->tensor, NAME_MAX_BYTES) || !c->tensor[0])
             return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
-        if (!ckpt_json_word(value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
+        if (!ckpt_json_word(w.value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
             return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
     }
-    if (step != CKPT_JSON_END)
+    if (w.why)
         return bad(x, "has a weight_map that is no object of names");
     if (x->n == 0)
         return bad(x, "names no tensor");
@@ -82,22 +80,21 @@ static enum err read_map(struct index *x, struct ckpt_json_text map)
 
 static enum err read_index(struct index *x, const struct fs_map *m)
 {
-    struct ckpt_json_text all, key, value, map = {0};
-    enum ckpt_json_step step;
+    struct ckpt_json_text map = {0};
+    struct ckpt_json w = {.depth_max = INDEX_DEPTH};
     int metadata = 0;
     if (m->size > INDEX_MAX)
         return bad(x, "has more than 256 MiB");
-    TRY(ckpt_json_text(x->path, m, &all));
-    struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = INDEX_DEPTH};
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        if (ckpt_json_is(key, "weight_map")) {
+    TRY(ckpt_json_text(x->path, m, &w.of));
+    while (ckpt_json_next(&w)) {
+        if (ckpt_json_is(w.key, "weight_map")) {
             if (map.s)
                 return bad(x, "has weight_map twice");
-            map = value;
-        } else if (ckpt_json_is(key, "metadata")) {
+            map = w.value;
+        } else if (ckpt_json_is(w.key, "metadata")) {
             if (metadata++)
                 return bad(x, "has metadata twice");
-            cJSON *v = value.n < METADATA_MAX ? ckpt_json_parse(value) : NULL;
+            cJSON *v = w.value.n < METADATA_MAX ? ckpt_json_parse(w.value) : NULL;
             const cJSON *total = cJSON_GetObjectItemCaseSensitive(v, "total_size");
             bool good = v && cJSON_IsObject(v) && (!total || ckpt_json_int(total, &x->total));
             cJSON_Delete(v);
@@ -105,33 +102,15 @@ static enum err read_index(struct index *x, const struct fs_map *m)
                 return bad(x, "has a metadata whose total_size is no count of bytes");
         }
     }
-    if (step == CKPT_JSON_BAD)
+    if (w.why)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %s at byte %lld; it is damaged or no index of weights, "
-                             "copy it again", x->path, w.why, (long long)(m->size - w.n + w.at));
+                             "copy it again", x->path, w.why, (long long)(m->size - w.of.n + w.at));
     if (!map.s)
         return bad(x, "has no weight_map");
     return read_map(x, map);
 }
 
 /* ---- the shards ---- */
-
-/* The tensors of a shard, which are sorted by name as its n claims are. */
-static enum err check_shard(const struct index *x, const struct safet_file *f,
-                            const struct claim *claim, int n)
-{
-    for (int i = 0; i < n || i < f->n; i++) {
-        int order = i == n ? 1 : i == f->n ? -1 : strcmp(claim[i].tensor, f->entry[i].name);
-        if (order < 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: tensor %s is missing in %s, where %s has it; the shards "
-                                 "are not of one save, copy them again", claim[i].tensor, f->path,
-                 x->path);
-        if (order > 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s has elsewhere or not at all; "
-                                 "the shards are not of one save, copy them again", f->path,
-                 f->entry[i].name, x->path);
-    }
-    return ERR_OK;
-}
 
 static enum err open_shards(struct hf_weights *w, const struct index *x)
 {
@@ -148,28 +127,25 @@ static enum err open_shards(struct hf_weights *w, const struct index *x)
         struct safet_file *f = &w->file[w->files];
         TRY(safet_open_in(f, x->dir, x->claim[i].shard));
         w->files++;
-        TRY(check_shard(x, f, &x->claim[i], next - i));
         total += f->bytes;
+        for (int j = 0; j < next - i || j < f->n; j++) { /* sorted by name, both */
+            const struct claim *c = &x->claim[i + j];
+            int order = j == next - i ? 1 : j == f->n ? -1 : strcmp(c->tensor, f->entry[j].name);
+            if (order < 0)
+                FAIL(ERR_CHECKPOINT, "ckpt: tensor %s is missing in %s, where %s has it; the "
+                                     "shards are not of one save, copy them again", c->tensor,
+                     f->path, x->path);
+            if (order > 0)
+                FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s has elsewhere or not at "
+                                     "all; the shards are not of one save, copy them again",
+                     f->path, f->entry[j].name, x->path);
+        }
     }
     if (x->total >= 0 && x->total != total)
         FAIL(ERR_CHECKPOINT, "ckpt: %s says total_size %lld, its %d files hold %lld bytes of "
                              "tensors; the shards are not of one save, copy them again", x->path,
              (long long)x->total, w->files, (long long)total);
     return ERR_OK;
-}
-
-static enum err open_index(struct hf_weights *w, const char *dir, const char *path)
-{
-    struct index x = {.path = path, .dir = dir, .total = -1};
-    struct fs_map m;
-    enum err err;
-    TRY(fs_map_open(&m, path, ERR_CHECKPOINT));
-    TRY_OR(out_map, read_index(&x, &m));
-    TRY_OR(out_map, open_shards(w, &x));
-out_map:
-    mem_free(x.claim);
-    fs_map_close(&m);
-    return err;
 }
 
 /* ---- the folder ---- */
@@ -185,18 +161,25 @@ enum err hf_weights_open(struct hf_weights *w, const char *dir)
     char one[FS_PATH], many[FS_PATH];
     bool whole = fs_named(fs_path(one, dir, single));
     bool shards = fs_named(fs_path(many, dir, index_name));
+    struct index x = {.path = many, .dir = dir, .total = -1};
+    struct fs_map m = {0};
     enum err err;
     *w = (struct hf_weights){0};
     if (whole && shards)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has both %s and %s; keep those that belong to the model",
              dir, single, index_name);
     if (shards) {
-        err = open_index(w, dir, many);
+        TRY_OR(out, fs_map_open(&m, many, ERR_CHECKPOINT));
+        TRY_OR(out, read_index(&x, &m));
+        TRY_OR(out, open_shards(w, &x));
     } else {
-        TRY(mem_new(1, sizeof *w->file, "the weights", &w->file));
-        err = safet_open(w->file, one);
-        w->files = err == ERR_OK;
+        TRY_OR(out, mem_new(1, sizeof *w->file, "the weights", &w->file));
+        TRY_OR(out, safet_open(w->file, one));
+        w->files = 1;
     }
+out:
+    mem_free(x.claim);
+    fs_map_close(&m);
     if (err != ERR_OK)
         hf_weights_close(w);
     return err;

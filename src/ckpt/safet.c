@@ -54,19 +54,16 @@ static enum err bad_entry(const struct safet_file *f, const struct safet_entry *
          e->name, f->path, why);
 }
 
-/* Key to name. At is the key's place in the file, for messages. */
-static enum err read_name(const struct safet_file *f, struct ckpt_json_text key, int64_t at,
-                          char name[128])
+/* Why the key can be no name. */
+static const char *name_fault(struct ckpt_json_text key)
 {
-    if (ckpt_json_word(key, name, 128) && name[0])
-        return ERR_OK;
     cJSON *v = ckpt_json_parse(key);
     const char *why = !cJSON_IsString(v)            ? "a name that is not JSON"
                       : !v->valuestring[0]          ? "an empty name"
                       : strlen(v->valuestring) > 127 ? "a name longer than 127 bytes"
                                                     : "a control character in a name";
     cJSON_Delete(v);
-    return bad_header(f, at, why);
+    return why;
 }
 
 /* Integers are written in digits only, without a zero in front. cJSON would also take 2.4e1 and 024
@@ -130,11 +127,23 @@ static enum err read_fields(const struct safet_file *f, const cJSON *v, struct s
     return ERR_OK;
 }
 
-/* Do shape, type and offsets agree with each other and with the file? */
-static enum err check_extent(const struct safet_file *f, const struct safet_entry *e)
+/* An entry, the fields of which agree with each other and with the file. */
+static enum err read_entry(const struct safet_file *f, struct ckpt_json_text value,
+                           struct safet_entry *e)
 {
-    int64_t bytes = safet_type_size(e->type);
+    enum { VALUE_MAX = 4096 }; /* a served entry has far less; bounds the tree */
     bool fits = true;
+    if (value.n > VALUE_MAX)
+        return bad_entry(f, e, "its entry is longer than 4096 bytes");
+    if (!plain_integers(value))
+        return bad_entry(f, e, "a number of its entry is not written in digits alone");
+    cJSON *v = ckpt_json_parse(value);
+    if (!v)
+        return bad_entry(f, e, "its entry is no JSON");
+    enum err err = read_fields(f, v, e);
+    cJSON_Delete(v);
+    TRY(err);
+    int64_t bytes = safet_type_size(e->type);
     for (int i = 0; i < e->nd && fits; i++)
         fits = num_mul(bytes, e->shape[i], &bytes);
     if (!fits)
@@ -151,45 +160,26 @@ static enum err check_extent(const struct safet_file *f, const struct safet_entr
     return ERR_OK;
 }
 
-static enum err read_entry(const struct safet_file *f, struct ckpt_json_text value,
-                           struct safet_entry *e)
+/* {"key": "text", ...}; what it says does not matter here. */
+static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text value)
 {
-    enum { VALUE_MAX = 4096 }; /* a served entry has far less; bounds the tree */
-    if (value.n > VALUE_MAX)
-        return bad_entry(f, e, "its entry is longer than 4096 bytes");
-    if (!plain_integers(value))
-        return bad_entry(f, e, "a number of its entry is not written in digits alone");
-    cJSON *v = ckpt_json_parse(value);
-    if (!v)
-        return bad_entry(f, e, "its entry is no JSON");
-    enum err err = read_fields(f, v, e);
-    cJSON_Delete(v);
-    return err == ERR_OK ? check_extent(f, e) : err;
-}
-
-/* {"key": "text", ...} at byte `at` of the file; what it says does not matter here. */
-static enum err check_metadata(const struct safet_file *f, struct ckpt_json_text value, int64_t at)
-{
-    struct ckpt_json w = {.s = value.s, .n = value.n, .depth_max = 1};
-    struct ckpt_json_text key, text;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, &key, &text)) == CKPT_JSON_MEMBER)
-        if (text.s[0] != '"')
-            return bad_header(f, at + w.at, "a value of __metadata__ that is no string");
-    return step == CKPT_JSON_END ? ERR_OK : bad_header(f, at + w.at, w.why);
+    struct ckpt_json w = {.of = value, .depth_max = 1};
+    while (!w.why && ckpt_json_next(&w))
+        if (w.value.s[0] != '"')
+            w.why = "a value of __metadata__ that is no string";
+    return w.why ? bad_header(f, LENGTH_BYTES + (value.s - f->header) + w.at, w.why) : ERR_OK;
 }
 
 enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_NOTE])
 {
-    struct ckpt_json w = {.s = f->header, .n = f->header_bytes, .depth_max = ENTRY_DEPTH}, m = {0};
-    struct ckpt_json_text name, value;
+    struct ckpt_json w = {.of = {f->header, f->header_bytes}, .depth_max = ENTRY_DEPTH}, m = {0};
     out[0] = '\0';
-    while (ckpt_json_next(&w, &name, &value) == CKPT_JSON_MEMBER && !m.s)
-        if (ckpt_json_is(name, metadata))
-            m = (struct ckpt_json){.s = value.s, .n = value.n, .depth_max = 1};
-    while (m.s && ckpt_json_next(&m, &name, &value) == CKPT_JSON_MEMBER)
-        if (ckpt_json_is(name, key)) {
-            if (ckpt_json_word(value, out, SAFET_NOTE))
+    while (!m.of.s && ckpt_json_next(&w))
+        if (ckpt_json_is(w.key, metadata))
+            m = (struct ckpt_json){.of = w.value, .depth_max = 1};
+    while (m.of.s && ckpt_json_next(&m))
+        if (ckpt_json_is(m.key, key)) {
+            if (ckpt_json_word(m.value, out, SAFET_NOTE))
                 return ERR_OK;
             FAIL(ERR_CHECKPOINT,
                  "ckpt: __metadata__ of %s has a %s that is longer than %d bytes or no plain text; "
@@ -201,29 +191,28 @@ enum err safet_note(const struct safet_file *f, const char *key, char out[SAFET_
 /* One walk over the header. entry NULL: only count the tensors into *n. */
 static enum err walk(const struct safet_file *f, struct safet_entry *entry, int *n)
 {
-    struct ckpt_json w = {.s = f->header, .n = f->header_bytes, .depth_max = ENTRY_DEPTH};
-    struct ckpt_json_text key, value;
+    struct ckpt_json w = {.of = {f->header, f->header_bytes}, .depth_max = ENTRY_DEPTH};
     int count = 0, notes = 0;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
-        int64_t at = LENGTH_BYTES + (key.s - f->header);
-        if (ckpt_json_is(key, metadata)) {
+    while (ckpt_json_next(&w)) {
+        int64_t at = LENGTH_BYTES + (w.key.s - f->header);
+        if (ckpt_json_is(w.key, metadata)) {
             if (notes++)
                 return bad_header(f, at, "__metadata__ twice");
             if (!entry)
-                TRY(check_metadata(f, value, LENGTH_BYTES + (value.s - f->header)));
+                TRY(check_metadata(f, w.value));
             continue;
         }
         if (count == SAFET_TENSORS_MAX)
             FAIL(ERR_CHECKPOINT, "ckpt: %s has more than %d tensors; split it into several files",
                  f->path, SAFET_TENSORS_MAX);
-        if (entry) {
-            TRY(read_name(f, key, at, entry[count].name));
-            TRY(read_entry(f, value, &entry[count]));
-        }
+        struct safet_entry *e = entry ? &entry[count] : NULL;
+        if (e && (!ckpt_json_word(w.key, e->name, sizeof e->name) || !e->name[0]))
+            return bad_header(f, at, name_fault(w.key));
+        if (e)
+            TRY(read_entry(f, w.value, e));
         count++;
     }
-    if (step == CKPT_JSON_BAD)
+    if (w.why)
         return bad_header(f, LENGTH_BYTES + w.at, w.why);
     *n = count;
     return ERR_OK;

@@ -83,9 +83,8 @@ static enum err make_header(const struct safet_entry *e, int n, const char *cons
     return text_done(&t, out);
 }
 
-static enum err create(struct safet_writer *w,
-                       enum err (*begin)(struct fs_file *f, const char *path), const char *path,
-                       struct safet_entry *e, int n, const char *const *notes)
+enum err safet_create(struct safet_writer *w, const char *path, bool fresh, struct safet_entry *e,
+                      int n, const char *const *notes)
 {
     *w = (struct safet_writer){.file.fd = -1};
     int64_t bytes = 0;
@@ -95,7 +94,7 @@ static enum err create(struct safet_writer *w,
     if (n < 0 || n > SAFET_TENSORS_MAX)
         FAIL(ERR_INTERNAL, "ckpt: %d tensors are asked for, a file takes 0 to %d", n,
              SAFET_TENSORS_MAX);
-    TRY(begin(&w->file, path));
+    TRY(fresh ? fs_create_new(&w->file, path) : fs_create(&w->file, path));
     TRY_OR(out, check_names(e, n));
     TRY_OR(out, place(e, n, &w->total));
     TRY_OR(out, make_header(e, n, notes, &header, &bytes));
@@ -114,18 +113,6 @@ out:
     if (err != ERR_OK)
         safet_abandon(w);
     return err;
-}
-
-enum err safet_create(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                      const char *const *notes)
-{
-    return create(w, fs_create, path, e, n, notes);
-}
-
-enum err safet_create_new(struct safet_writer *w, const char *path, struct safet_entry *e, int n,
-                          const char *const *notes)
-{
-    return create(w, fs_create_new, path, e, n, notes);
 }
 
 enum err safet_keep_room(struct safet_writer *w)

@@ -39,7 +39,6 @@ struct field {
 #define HEAD(member) offsetof(struct state_head, member)
 #define WORD_AT(member) HEAD(member), sizeof(((struct state_head *)0)->member)
 enum { STATE_FIELDS = 18, MODEL_FIELDS = 15 };
-static const int64_t whole_most = ((int64_t)1 << 53) - 1;
 static const struct field head_field[STATE_FIELDS] = {
     {"step", WHOLE, HEAD(step), 0},
     {"run", WORD, WORD_AT(run)},
@@ -135,22 +134,20 @@ void state_head_add(const struct state_head *head, struct text *out)
 enum err state_members(const char *path, struct ckpt_json_text object, const char *const *name,
                        int n, int must, struct ckpt_json_text *out)
 {
-    struct ckpt_json w = {.s = object.s, .n = object.n, .depth_max = STATE_DEPTH};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
+    struct ckpt_json w = {.of = object, .depth_max = STATE_DEPTH};
     for (int i = 0; i < n; i++)
         out[i] = (struct ckpt_json_text){NULL, 0};
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+    while (ckpt_json_next(&w)) {
         int i = 0;
-        while (i < n && !ckpt_json_is(key, name[i]))
+        while (i < n && !ckpt_json_is(w.key, name[i]))
             i++;
         if (i == n || out[i].s)
             FAIL(ERR_CHECKPOINT, "ckpt: %s has %.*s, which is there twice or which plait does not "
                                  "know; it is damaged or of a newer plait", path,
-                 (int)num_min(key.n, 66), key.s);
-        out[i] = value;
+                 (int)num_min(w.key.n, 66), w.key.s);
+        out[i] = w.value;
     }
-    if (step == CKPT_JSON_BAD)
+    if (w.why)
         FAIL(ERR_CHECKPOINT, "ckpt: %s has %s; it is damaged or no index of a checkpoint", path,
              w.why);
     for (int i = 0; i < must; i++)
@@ -241,7 +238,7 @@ static enum err take_value(const struct field *f, struct ckpt_json_text t, void 
     const char *kind[MODEL_KINDS];
     char *s = NULL;
     switch (f->form) {
-    case WHOLE: *good = state_take_int(t, whole_most, p); break;
+    case WHOLE: *good = state_take_int(t, STATE_WHOLE_MAX, p); break;
     case COUNT:
         *good = state_take_int(t, f->most, &count) && count > 0;
         *(int *)p = (int)count;

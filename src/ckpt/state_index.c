@@ -17,30 +17,6 @@
 
 /* ---- writing ---- */
 
-static enum err make_text(const struct state_head *head, const char *const *shard, int n,
-                          struct text *t)
-{
-    struct safet_entry *tensor;
-    int tensors;
-    TRY(hf_sorted_entries(&head->model, &tensor, &tensors));
-    text_add(t, "{\"format\":\"" STATE_FORMAT "\",\n");
-    state_head_add(head, t);
-    text_add(t, ",\n\"tensors\":{");
-    for (int i = 0; i < tensors; i++) {
-        text_add(t, "%s\n", i ? "," : "");
-        text_add_json(t, tensor[i].name);
-        text_add(t, tensor[i].nd == 2 ? ":[%" PRId64 ",%" PRId64 "]" : ":[%" PRId64 "]",
-                 tensor[i].shape[0], tensor[i].shape[1]);
-    }
-    mem_free(tensor);
-    text_add(t, "},\n\"shards\":[");
-    for (int i = 0; i < n; i++)
-        text_add(t, "%s\n%s", i ? "," : "", shard[i]);
-    text_add(t, "]");
-    state_seal(t);
-    return t->err;
-}
-
 /* Would it be read again? */
 static enum err try_text(const struct state_save *save, const struct text *t, const char *path)
 {
@@ -62,15 +38,33 @@ enum err state_index_write(const struct state_save *save, const struct state_hea
                            const char *const *text, int n)
 {
     struct state_head full = *head;
+    struct safet_entry *tensor;
     struct text t = {0};
     char path[FS_PATH], up[FS_PATH];
+    int tensors;
     enum err err;
     ENSURE(strlen(save->run) < sizeof full.run);
     full.step = save->step;
     full.type = save->type;
     memcpy(full.run, save->run, strlen(save->run) + 1);
     fs_path(path, save->dir, STATE_INDEX);
-    TRY_OR(out, make_text(&full, text, n, &t));
+    TRY(hf_sorted_entries(&full.model, &tensor, &tensors));
+    text_add(&t, "{\"format\":\"" STATE_FORMAT "\",\n");
+    state_head_add(&full, &t);
+    text_add(&t, ",\n\"tensors\":{");
+    for (int i = 0; i < tensors; i++) {
+        text_add(&t, "%s\n", i ? "," : "");
+        text_add_json(&t, tensor[i].name);
+        text_add(&t, tensor[i].nd == 2 ? ":[%" PRId64 ",%" PRId64 "]" : ":[%" PRId64 "]",
+                 tensor[i].shape[0], tensor[i].shape[1]);
+    }
+    mem_free(tensor);
+    text_add(&t, "},\n\"shards\":[");
+    for (int i = 0; i < n; i++)
+        text_add(&t, "%s\n%s", i ? "," : "", text[i]);
+    text_add(&t, "]");
+    state_seal(&t);
+    TRY_OR(out, t.err);
     TRY_OR(out, try_text(save, &t, path));
     /* The folder itself stays behind a power cut, wherever its parents are new. */
     TRY_OR(out, fs_sync_dir(fs_path(up, save->dir, "..")));
@@ -83,38 +77,31 @@ out:
 
 /* ---- opening ---- */
 
-static enum err open_index(struct state_index *x, const char *dir)
-{
-    struct fs_map m;
-    enum err err;
-    TRY(mem_string(dir, &x->dir));
-    TRY(fs_join(dir, STATE_INDEX, &x->path));
-    TRY(fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT));
-    if (m.size > STATE_INDEX_MAX)
-        TRY_OR(out_map, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
-                                "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is "
-                                "damaged", x->path, m.size, STATE_INDEX_MAX));
-    TRY_OR(out_map, state_index_parse(x, &m));
-out_map:
-    fs_map_close(&m);
-    TRY(err);
-    for (int i = 0; i < x->inner->files; i++) { /* regular, in the folder itself, of their size */
-        const struct state_file *f = &x->inner->file[i];
-        TRY(fs_map_open_in(&m, dir, f->name, ERR_CHECKPOINT));
-        int64_t size = m.size;
-        fs_map_close(&m);
-        if (size != f->bytes)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %" PRId64 " bytes, it has %" PRId64
-                                 "; it is cut or of another save", x->path, f->name, f->bytes,
-                 size);
-    }
-    return ERR_OK;
-}
-
 enum err state_index_open(struct state_index *x, const char *dir)
 {
+    struct fs_map m = {0};
+    enum err err;
     *x = (struct state_index){0};
-    enum err err = open_index(x, dir);
+    TRY_OR(out, mem_string(dir, &x->dir));
+    TRY_OR(out, fs_join(dir, STATE_INDEX, &x->path));
+    TRY_OR(out, fs_map_open_in(&m, dir, STATE_INDEX, ERR_CHECKPOINT));
+    if (m.size > STATE_INDEX_MAX)
+        TRY_OR(out, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                            "ckpt: %s has %" PRId64 " bytes, at most %d are read; it is damaged",
+                            x->path, m.size, STATE_INDEX_MAX));
+    TRY_OR(out, state_index_parse(x, &m));
+    for (int i = 0; i < x->inner->files; i++) { /* regular, in the folder itself, of their size */
+        const struct state_file *f = &x->inner->file[i];
+        fs_map_close(&m);
+        TRY_OR(out, fs_map_open_in(&m, dir, f->name, ERR_CHECKPOINT));
+        if (m.size != f->bytes)
+            TRY_OR(out, err_set(ERR_CHECKPOINT, __FILE__, __LINE__,
+                                "ckpt: %s says that %s has %" PRId64 " bytes, it has %" PRId64
+                                "; it is cut or of another save", x->path, f->name, f->bytes,
+                                m.size));
+    }
+out:
+    fs_map_close(&m);
     if (err != ERR_OK)
         state_index_close(x);
     return err;

@@ -71,48 +71,39 @@ enum err state_index_split(const struct state_index *x, const struct fs_map *m,
 /* One or two whole numbers. */
 static bool take_pair(struct ckpt_json_text t, int nd, int64_t out[2])
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
-    struct ckpt_json_text v;
+    struct ckpt_json w = {.of = t, .depth_max = 1, .list = true};
     for (int i = 0; i < nd; i++)
-        if (ckpt_json_next(&w, NULL, &v) != CKPT_JSON_MEMBER ||
-            !state_take_int(v, ((int64_t)1 << 53) - 1, &out[i]))
+        if (!ckpt_json_next(&w) || !state_take_int(w.value, STATE_WHOLE_MAX, &out[i]))
             return false;
-    return ckpt_json_next(&w, NULL, &v) == CKPT_JSON_END;
+    return !ckpt_json_next(&w) && !w.why;
 }
 
-static enum err check_tensor(const struct state_index *x, struct ckpt_json_text key,
-                             struct ckpt_json_text value, bool *seen)
-{
-    char name[128];
-    int64_t shape[2] = {0, 1};
-    if (!ckpt_json_word(key, name, sizeof name))
-        return bad(x, "a tensor's name that is not 1 to 127 bytes of text");
-    const struct safet_entry *t = safet_find(x->tensor, x->tensors, name);
-    if (!t || seen[t - x->tensor])
-        FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s; it is damaged", x->path, name,
-             t ? "is there twice" : "its model has not");
-    seen[t - x->tensor] = true;
-    if (!take_pair(value, t->nd, shape) || shape[0] != t->shape[0] || shape[1] != t->shape[1])
-        FAIL(ERR_CHECKPOINT, "ckpt: %s says that tensor %s is of shape %.*s, its model has (%"
-                             PRId64 ", %" PRId64 "); it is damaged", x->path, name,
-             (int)num_min(value.n, 40), value.s, t->shape[0], t->shape[1]);
-    return ERR_OK;
-}
-
-static enum err walk_tensors(const struct state_index *x, struct ckpt_json_text t, bool *seen,
+/* seen: of the model's tensors, which were named; NULL: they are only counted. */
+static enum err walk_tensors(const struct state_index *x, struct ckpt_json_text all, bool *seen,
                              int *n)
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
-    struct ckpt_json_text key, value;
-    enum ckpt_json_step step;
-    *n = 0;
-    while ((step = ckpt_json_next(&w, &key, &value)) == CKPT_JSON_MEMBER) {
+    struct ckpt_json w = {.of = all, .depth_max = 1};
+    for (*n = 0; ckpt_json_next(&w);) {
+        char name[128];
+        int64_t shape[2] = {0, 1};
         if (++*n > SAFET_TENSORS_MAX)
             return bad(x, "more tensors than a model can have");
-        if (seen)
-            TRY(check_tensor(x, key, value, seen));
+        if (!seen)
+            continue;
+        if (!ckpt_json_word(w.key, name, sizeof name))
+            return bad(x, "a tensor's name that is not 1 to 127 bytes of text");
+        const struct safet_entry *t = safet_find(x->tensor, x->tensors, name);
+        if (!t || seen[t - x->tensor])
+            FAIL(ERR_CHECKPOINT, "ckpt: %s has tensor %s, which %s; it is damaged", x->path, name,
+                 t ? "is there twice" : "its model has not");
+        seen[t - x->tensor] = true;
+        if (!take_pair(w.value, t->nd, shape) || shape[0] != t->shape[0] ||
+            shape[1] != t->shape[1])
+            FAIL(ERR_CHECKPOINT, "ckpt: %s says that tensor %s is of shape %.*s, its model has (%"
+                                 PRId64 ", %" PRId64 "); it is damaged", x->path, name,
+                 (int)num_min(w.value.n, 40), w.value.s, t->shape[0], t->shape[1]);
     }
-    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
+    return w.why ? bad(x, w.why) : ERR_OK;
 }
 
 /* The table of the model's tensors, which are those that the index names. */
@@ -148,12 +139,14 @@ struct state_chunk state_chunk_of(const struct state_index *x, const struct stat
 static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
                            struct state_piece *p)
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
+    struct ckpt_json w = {.of = t, .depth_max = 2, .list = true};
     struct ckpt_json_text v[6];
     char name[128], kind[16];
-    for (int i = 0; i < 6; i++)
-        if (ckpt_json_next(&w, NULL, &v[i]) != (i < 5 ? CKPT_JSON_MEMBER : CKPT_JSON_END))
+    for (int i = 0; i < 6; i++) {
+        if (ckpt_json_next(&w) != (i < 5) || w.why)
             return bad(x, "a chunk that is no list of 5");
+        v[i] = w.value;
+    }
     if (!ckpt_json_word(v[0], name, sizeof name))
         return bad(x, "a chunk whose tensor is not 1 to 127 bytes of text");
     const struct safet_entry *tensor = safet_find(x->tensor, x->tensors, name);
@@ -182,9 +175,8 @@ static enum err read_chunk(const struct state_index *x, struct ckpt_json_text t,
 
 static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
 {
-    struct ckpt_json_text v[SHARD_MEMBERS], chunk;
+    struct ckpt_json_text v[SHARD_MEMBERS];
     struct state_reading *r = x->inner;
-    enum ckpt_json_step step;
     TRY(state_members(x->path, t, shard_member, SHARD_MEMBERS, SHARD_MEMBERS, v));
     if (r->files == STATE_FILES_MAX)
         return bad(x, "more than 2^20 shards");
@@ -192,41 +184,24 @@ static enum err read_shard(const struct state_index *x, struct ckpt_json_text t)
     struct state_file *f = &r->file[r->files++];
     if (!ckpt_json_word(v[0], f->name, sizeof f->name))
         return bad(x, "a file's name that is not 1 to 31 bytes of text");
-    if (!state_take_int(v[1], ((int64_t)1 << 53) - 1, &f->bytes))
+    if (!state_take_int(v[1], STATE_WHOLE_MAX, &f->bytes))
         FAIL(ERR_CHECKPOINT, "ckpt: %s says that %s has %.*s bytes, which is not a whole number "
                              "from 0 to 2^53 - 1; it is damaged", x->path, f->name,
              (int)num_min(v[1].n, 40), v[1].s);
     if (!state_take_hash(v[2], &f->header))
         FAIL(ERR_CHECKPOINT, "ckpt: %s has for %s a hash that is not 16 hexadecimal digits; it is "
                              "damaged", x->path, f->name);
-    struct ckpt_json w = {.s = v[3].s, .n = v[3].n, .depth_max = 3};
+    struct ckpt_json w = {.of = v[3], .depth_max = 3, .list = true};
     f->first = r->pieces;
-    while ((step = ckpt_json_next(&w, NULL, &chunk)) == CKPT_JSON_MEMBER) {
+    while (ckpt_json_next(&w)) {
         if (r->pieces == STATE_CHUNKS_MAX)
             return bad(x, "more than 2^24 chunks");
         TRY(mem_more(r->pieces, sizeof *r->piece, "the chunks of a checkpoint", &r->piece));
         r->piece[r->pieces].file = r->files - 1;
-        TRY(read_chunk(x, chunk, &r->piece[r->pieces++]));
+        TRY(read_chunk(x, w.value, &r->piece[r->pieces++]));
     }
     f->n = r->pieces - f->first;
-    return step == CKPT_JSON_END ? ERR_OK : bad(x, w.why);
-}
-
-static enum err read_shards(const struct state_index *x, struct ckpt_json_text t)
-{
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = STATE_DEPTH - 1};
-    struct ckpt_json_text v;
-    const struct state_reading *r = x->inner;
-    const char *twice;
-    enum ckpt_json_step step;
-    while ((step = ckpt_json_next(&w, NULL, &v)) == CKPT_JSON_MEMBER)
-        TRY(read_shard(x, v));
-    if (step != CKPT_JSON_END || r->pieces == 0)
-        return bad(x, step != CKPT_JSON_END ? w.why : "no chunks");
-    TRY(ckpt_json_twice(r->file->name, r->files, sizeof *r->file, &twice));
-    if (twice)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s names the file %s twice; it is damaged", x->path, twice);
-    return ERR_OK;
+    return w.why ? bad(x, w.why) : ERR_OK;
 }
 
 /* ---- tiling ----
@@ -358,6 +333,7 @@ out:
 enum err state_index_parse(struct state_index *x, const struct fs_map *m)
 {
     struct ckpt_json_text v[STATE_MEMBERS];
+    const char *twice;
     char format[32];
     TRY(mem_new(1, sizeof *x->inner, "the index of a checkpoint", &x->inner));
     x->inner->locks = pthread_mutex_init(&x->inner->lock, NULL) == 0;
@@ -371,6 +347,14 @@ enum err state_index_parse(struct state_index *x, const struct fs_map *m)
              (int)num_min(f->n, 40), f->s);
     TRY(state_head_read(x->path, v[STATE_IN_STATE], v[STATE_IN_MODEL], &x->head, &x->digest));
     TRY(read_tensors(x, v[STATE_IN_TENSORS]));
-    TRY(read_shards(x, v[STATE_IN_SHARDS]));
+    struct ckpt_json w = {.of = v[STATE_IN_SHARDS], .depth_max = STATE_DEPTH - 1, .list = true};
+    while (ckpt_json_next(&w))
+        TRY(read_shard(x, w.value));
+    const struct state_reading *r = x->inner;
+    if (w.why || r->pieces == 0)
+        return bad(x, w.why ? w.why : "no chunks");
+    TRY(ckpt_json_twice(r->file->name, r->files, sizeof *r->file, &twice));
+    if (twice)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s names the file %s twice; it is damaged", x->path, twice);
     return order(x);
 }

@@ -28,7 +28,7 @@ static bool step_of(const char *name, int64_t *step)
     if (strncmp(name, front, n) != 0)
         return false;
     struct ckpt_json_text digits = {name + n, (int64_t)strlen(name + n)};
-    return state_take_int(digits, ((int64_t)1 << 53) - 1, step);
+    return state_take_int(digits, STATE_WHOLE_MAX, step);
 }
 
 static int by_step(const void *pa, const void *pb)

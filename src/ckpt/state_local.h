@@ -24,6 +24,7 @@
 
 #define STATE_INDEX "index.json"
 #define STATE_FORMAT "plait checkpoint 1"
+#define STATE_WHOLE_MAX (((int64_t)1 << 53) - 1) /* of whole numbers */
 enum {
     STATE_TEXT_MAX = 1 << 24,  /* bytes of the configuration, of the notes */
     STATE_INDEX_MAX = 1 << 28, /* bytes of an index */

@@ -117,23 +117,6 @@ static enum err take_first(const struct state_index *x, const struct state_piece
     return ERR_OK;
 }
 
-static enum err read_piece(const struct state_index *x, int i, const struct state_want *want,
-                           enum safet_type type, void *out)
-{
-    struct state_reading *r = x->inner;
-    const struct state_piece *p = &r->piece[i];
-    TRY(need(x, p)); /* a map waits for the disk in what follows */
-    if (!atomic_load_explicit(&r->proved[i], memory_order_relaxed)) {
-        TRY(take_first(x, p, want, type, out));
-        atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
-        return ERR_OK;
-    }
-    fs_call_begin(r->file[p->file].map.path);
-    state_take(want, type, out, &(struct state_part){p->box, x->head.type, p->data}, &p->box);
-    fs_call_end();
-    return ERR_OK;
-}
-
 /* The first piece of a group that reaches below `row`. */
 static int first_below(const struct state_reading *r, int group, int64_t row)
 {
@@ -151,7 +134,7 @@ static int first_below(const struct state_reading *r, int group, int64_t row)
 enum err state_read(const struct state_index *x, const struct state_want *want,
                     enum safet_type type, void *out)
 {
-    const struct state_reading *r = x->inner;
+    struct state_reading *r = x->inner;
     const struct safet_entry *t = safet_find(x->tensor, x->tensors, want->tensor);
     const struct state_box *b = &want->box;
     bool inside = t != NULL && want->kind < STATE_KINDS && type <= SAFET_F32;
@@ -165,9 +148,19 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
     int group = (int)(t - x->tensor) * STATE_KINDS + (int)want->kind;
     for (int i = first_below(r, group, b->at[0]);
          i < r->group[group + 1] && r->piece[i].box.at[0] < b->at[0] + b->n[0]; i++) {
+        const struct state_piece *p = &r->piece[i];
         struct state_box both;
-        if (state_meet(&r->piece[i].box, b, &both))
-            TRY(read_piece(x, i, want, type, out));
+        if (!state_meet(&p->box, b, &both))
+            continue;
+        TRY(need(x, p)); /* a map waits for the disk in what follows */
+        if (!atomic_load_explicit(&r->proved[i], memory_order_relaxed)) {
+            TRY(take_first(x, p, want, type, out));
+            atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
+            continue;
+        }
+        fs_call_begin(r->file[p->file].map.path);
+        state_take(want, type, out, &(struct state_part){p->box, x->head.type, p->data}, &p->box);
+        fs_call_end();
     }
     return ERR_OK;
 }

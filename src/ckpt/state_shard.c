@@ -18,23 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum err make_entries(const struct state_shard *s, struct safet_entry *e)
-{
-    for (int i = 0; i < s->n; i++) {
-        const struct state_chunk *c = &s->chunk[i];
-        const char *why = state_chunk_fault(c);
-        if (!why && !state_chunk_name(c, e[i].name))
-            why = "its name is empty or too long";
-        if (why)
-            FAIL(ERR_INTERNAL, "ckpt: chunk %d of %d, of tensor %.127s, cannot be written: %s", i,
-                 s->n, c->tensor, why);
-        e[i].type = s->type;
-        e[i].nd = c->nd;
-        memcpy(e[i].shape, c->box.n, sizeof c->box.n);
-    }
-    return ERR_OK;
-}
-
 enum err state_shard_create(struct state_shard *s, const struct state_save *save, const char *name,
                             const struct state_chunk *chunk, int n)
 {
@@ -52,8 +35,20 @@ enum err state_shard_create(struct state_shard *s, const struct state_save *save
     if (n > 0)
         memcpy(s->chunk, chunk, (size_t)n * sizeof *chunk);
     TRY_OR(out, mem_new(n, sizeof *e, "the entries of a shard", &e));
-    TRY_OR(out, make_entries(s, e));
-    TRY_OR(out, safet_create(&s->file, fs_path(path, save->dir, name), e, n, notes));
+    for (int i = 0; i < n; i++) {
+        const struct state_chunk *c = &s->chunk[i];
+        const char *why = state_chunk_fault(c);
+        if (!why && !state_chunk_name(c, e[i].name))
+            why = "its name is empty or too long";
+        if (why)
+            TRY_OR(out, err_set(ERR_INTERNAL, __FILE__, __LINE__,
+                                "ckpt: chunk %d of %d, of tensor %.127s, cannot be written: %s", i,
+                                n, c->tensor, why));
+        e[i].type = s->type;
+        e[i].nd = c->nd;
+        memcpy(e[i].shape, c->box.n, sizeof c->box.n);
+    }
+    TRY_OR(out, safet_create(&s->file, fs_path(path, save->dir, name), false, e, n, notes));
     s->bytes = s->file.front + s->file.total;
 out:
     mem_free(e);

@@ -12,7 +12,6 @@
 #include "base/thread.h"
 #include "ckpt/state.h"
 #include "comm/comm.h"
-#include "folder/metrics_read.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -332,27 +331,6 @@ struct room {
     double freed;  /* bytes of what goes before the first step */
 };
 
-/* The checkpoints of a run's folder, by what becomes of them at the start. One that is set aside
- * stays, beside all that are counted. */
-static enum err look(const struct options *o, int64_t resumed, struct room *r)
-{
-    struct state_found *found;
-    char dir[FS_PATH];
-    int n;
-    TRY(state_list(o->run.dir, false, &found, &n));
-    enum err err = mem_new(num_max(1, n), sizeof *r->old, "checkpoints", &r->old);
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        enum fate fate = fate_of(o, &found[i], resumed);
-        state_dir(dir, o->run.dir, found[i].step);
-        if (fate == STAYS)
-            r->old[r->olds++] = (double)folder_bytes(dir);
-        else if (fate == GOES)
-            r->freed += (double)folder_bytes(dir);
-    }
-    mem_free(found);
-    return err;
-}
-
 /* Bytes beside the old ones while save j is under way. */
 static double bytes_at(const struct room *r, int64_t j)
 {
@@ -365,7 +343,9 @@ static double bytes_at(const struct room *r, int64_t j)
 
 enum err folder_room(const struct options *o, const struct model *a, bool goes_on, int64_t resumed)
 {
-    char need[32], have[32], what[64] = "the weights take";
+    struct state_found *found = NULL;
+    char need[32], have[32], what[64] = "the weights take", dir[FS_PATH];
+    int count = 0;
     int64_t space = o->run.save ? fs_sys_space(o->run.dir) : -1, left = o->train.steps - resumed;
     bool saved = resumed == 0 || folder_means_own(o); /* there is nothing new where it begins */
     double params = (double)model_params(a);
@@ -374,15 +354,25 @@ enum err folder_room(const struct options *o, const struct model *a, bool goes_o
                      .saves = options_checkpoints(o) ? num_max(left, !saved) : 0};
     if (space < 0)
         return ERR_OK;
-    enum err err = goes_on ? look(o, resumed, &r) : ERR_OK;
+    if (goes_on)
+        TRY(state_list(o->run.dir, false, &found, &count));
+    enum err err = mem_new(count, sizeof *r.old, "checkpoints", &r.old);
+    for (int i = 0; i < count && err == ERR_OK; i++) {
+        enum fate fate = fate_of(o, &found[i], resumed); /* ASIDE: beside all that are counted */
+        int64_t size = fate == ASIDE ? 0 : folder_bytes(state_dir(dir, o->run.dir, found[i].step));
+        r.freed += fate == GOES ? (double)size : 0;
+        if (fate == STAYS)
+            r.old[r.olds++] = (double)size;
+    }
+    mem_free(found);
+    TRY(err);
     /* The save that needs most: the first, behind which older ones may go; the last for which none
      * has gone; or one of those behind it, where older ones are smaller. 0: there is none. */
-    int64_t last = num_min(r.saves, r.most), n = err == ERR_OK ? num_min(1, last) : 0;
-    for (int64_t j = num_max(2, num_min(last, r.most - r.olds)); n > 0 && j <= last; j++)
+    int64_t last = num_min(r.saves, r.most), n = num_min(1, last);
+    for (int64_t j = num_max(2, num_min(last, r.most - r.olds)); j <= last; j++)
         n = bytes_at(&r, j) > bytes_at(&r, n) ? j : n;
     double bytes = 4 * params - r.freed + (n > 0 ? bytes_at(&r, n) : 0);
     mem_free(r.old);
-    TRY(err);
     if (bytes <= (double)space)
         return ERR_OK;
     if (n > 0)

@@ -8,7 +8,6 @@
 #include "folder/folder.h"
 
 #include "base/fs_sys.h"
-#include "folder/metrics_read.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -16,20 +15,7 @@
 
 /* ---- what a run has not left ---- */
 
-/* The last step that a whole line of metrics is of; 0: none; -1: there is no file. */
-static int64_t last_step(const char *path)
-{
-    struct fs_map m;
-    int64_t step = 0;
-    if (fs_map_open(&m, path, ERR_CHECKPOINT) != ERR_OK)
-        return -1;
-    const char *at = (const char *)m.data, *end = at + m.size;
-    for (struct metrics_line l; metrics_next(&at, end, &l);)
-        step = l.step > 0 ? l.step : step;
-    fs_map_close(&m);
-    return step;
-}
-
+/* step: the last that a whole line of metrics is of; 0: none; -1: there is no file. */
 static void say_why(const struct options *o, const struct fs_lock_found *found, int64_t step,
                     struct text *out)
 {
@@ -67,9 +53,16 @@ enum err folder_lacks(enum err code, const char *who, const char *what, const ch
 {
     struct text why = {0};
     struct fs_lock_found found;
+    struct fs_map m = {0};
     char path[FS_PATH];
     fs_lock_look(folder_file(path, dir, FOLDER_LOCK), &found);
-    say_why(o, &found, last_step(folder_file(path, dir, FOLDER_METRICS)), &why);
+    bool is = fs_map_open(&m, folder_file(path, dir, FOLDER_METRICS), ERR_CHECKPOINT) == ERR_OK;
+    const char *at = (const char *)m.data, *end = at + m.size;
+    int64_t step = is ? 0 : -1;
+    for (struct metrics_line l; is && metrics_next(&at, end, &l);)
+        step = l.step > 0 ? l.step : step;
+    fs_map_close(&m);
+    say_why(o, &found, step, &why);
     enum err err = why.err;
     if (err == ERR_OK)
         err = err_set(code, __FILE__, __LINE__, "%s: %s has no %s: %s", who, dir, what, why.s);
@@ -165,21 +158,6 @@ static void say_part(const struct find *f, char *part, const struct stat *link, 
     }
 }
 
-/* The folder can be looked into, and has no file that would make it one. */
-static void say_content(const struct find *f, struct fs_folder *d, struct text *out)
-{
-    if (!fs_folder_next(d))
-        text_add(out, "%s is empty", f->dir);
-    else if (has(f->dir, FOLDER_JSON))
-        text_add(out, "%s is the folder of a model, which has config.json, and no run's, which has "
-                      "config.yaml", f->dir);
-    else
-        text_add(out, f->models ? "%s has neither config.yaml, as a run has, nor config.json, as "
-                                  "transformers saves" : "%s has no config.yaml, as a run has",
-                 f->dir);
-    propose(f, f->dir, NULL, out);
-}
-
 /* The folder is there, without a file that would make it one. */
 static void say_folder(const struct find *f, struct text *out)
 {
@@ -189,10 +167,19 @@ static void say_folder(const struct find *f, struct text *out)
     int code = fs_sys_lstat(folder_file(path, f->dir, FOLDER_YAML), &st) == 0 ? 0 : errno;
     if (code == ENOENT && !fs_folder_open(&d, f->dir))
         code = errno;
-    if (d.open)
-        say_content(f, &d, out);
-    else
+    if (!d.open)
         text_add(out, "%s cannot be read: %s", f->dir, fs_reason(code, why));
+    else if (!fs_folder_next(&d))
+        text_add(out, "%s is empty", f->dir);
+    else if (has(f->dir, FOLDER_JSON))
+        text_add(out, "%s is the folder of a model, which has config.json, and no run's, which has "
+                      "config.yaml", f->dir);
+    else
+        text_add(out, f->models ? "%s has neither config.yaml, as a run has, nor config.json, as "
+                                  "transformers saves" : "%s has no config.yaml, as a run has",
+                 f->dir);
+    if (d.open)
+        propose(f, f->dir, NULL, out);
     fs_folder_close(&d);
 }
 

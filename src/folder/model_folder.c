@@ -192,30 +192,25 @@ enum err model_folder_weights(const struct model_folder *f, const char *step, st
 
 /* ---- its tokenizer ---- */
 
-static enum err refuse_foreign(const struct model_folder *f)
-{
-    char name[SAFET_NOTE], path[FS_PATH];
-    if (hf_tokenizer_class(fs_path(path, f->dir, "tokenizer_config.json"), name))
-        FAIL(ERR_TOKEN, "generate: %s has the tokenizer %s, which plait does not know; give ids "
-                        "with --ids and get ids", f->dir, name);
-    FAIL(ERR_TOKEN, "generate: %s has %s; give ids with --ids and get ids", f->dir,
-         fs_exists(fs_path(path, f->dir, "tokenizer.json"))
-             ? "the tokenizer of tokenizer.json, which plait does not read yet"
-             : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
-}
-
 enum err model_folder_tokenizer(const struct model_folder *f, const struct weights *w,
                                 char out[SAFET_NOTE])
 {
     struct weights_tokenizer its;
-    char ours[32];
+    char ours[32], class[SAFET_NOTE], path[FS_PATH];
     TRY(weights_tokenizer(w, &its));
     const char *said = its.name, *set = f->options.data.tokenizer, *name = said[0] ? said : set;
     if (said[0] && set[0] && strcmp(said, set) != 0)
         FAIL(ERR_TOKEN, "generate: the weights are of tokenizer %s, and data.tokenizer is %s; give "
                         "the weights' own", said, set);
+    if (!name[0] && f->foreign &&
+        hf_tokenizer_class(fs_path(path, f->dir, "tokenizer_config.json"), class))
+        FAIL(ERR_TOKEN, "generate: %s has the tokenizer %s, which plait does not know; give ids "
+                        "with --ids and get ids", f->dir, class);
     if (!name[0] && f->foreign)
-        return refuse_foreign(f);
+        FAIL(ERR_TOKEN, "generate: %s has %s; give ids with --ids and get ids", f->dir,
+             fs_exists(fs_path(path, f->dir, "tokenizer.json"))
+                 ? "the tokenizer of tokenizer.json, which plait does not read yet"
+                 : "no tokenizer (none found in tokenizer_config.json or tokenizer.json)");
     if (!name[0])
         FAIL(ERR_TOKEN, "generate: neither the weights nor config.yaml of %s say whose ids they "
                         "know; give data.tokenizer=bytes if the run was on bytes, or ids with "

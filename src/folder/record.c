@@ -145,77 +145,60 @@ static bool take_int(struct ckpt_json_text t, int64_t *out)
     return t.n < 16 && strspn(s, "0123456789") == (size_t)t.n && text_to_int(s, out);
 }
 
-/* Of strings that are none of JSON's it is said that they cannot be read. */
-static enum err take_words(struct ckpt_json_text t, char **out)
-{
-    if (ckpt_json_same(t, "null") || *out)
-        return ERR_OK;
-    char *words = NULL;
-    TRY(ckpt_json_string(t, &words));
-    enum err err = keep_words(words ? words : "(cannot be read)", out);
-    mem_free(words);
-    return err;
-}
-
 /* *good: it is a start, and of ours. Its words are the caller's in any case. */
 static enum err take_start(struct ckpt_json_text t, struct record_start *s, bool *good)
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 1};
-    struct ckpt_json_text key, v;
-    enum ckpt_json_step step;
+    struct ckpt_json w = {.of = t, .depth_max = 1};
     *s = (struct record_start){.to = -1, .code = -1};
     *good = true;
-    while (*good && (step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
-        if (ckpt_json_is(key, "start"))
-            *good = take_time(v, s->start);
-        else if (ckpt_json_is(key, "end"))
-            *good = take_time(v, s->end);
-        else if (ckpt_json_is(key, "from"))
-            *good = take_int(v, &s->from);
-        else if (ckpt_json_is(key, "to"))
-            *good = take_int(v, &s->to);
-        else if (ckpt_json_is(key, "exit"))
-            *good = take_int(v, &s->code);
-        else if (ckpt_json_is(key, "words"))
-            TRY(take_words(v, &s->words));
+    while (*good && ckpt_json_next(&w)) {
+        if (ckpt_json_is(w.key, "start"))
+            *good = take_time(w.value, s->start);
+        else if (ckpt_json_is(w.key, "end"))
+            *good = take_time(w.value, s->end);
+        else if (ckpt_json_is(w.key, "from"))
+            *good = take_int(w.value, &s->from);
+        else if (ckpt_json_is(w.key, "to"))
+            *good = take_int(w.value, &s->to);
+        else if (ckpt_json_is(w.key, "exit"))
+            *good = take_int(w.value, &s->code);
+        else if (ckpt_json_is(w.key, "words") && !s->words && !ckpt_json_same(w.value, "null")) {
+            char *words;
+            TRY(ckpt_json_string(w.value, &words));
+            enum err err = keep_words(words ? words : "(cannot be read)", &s->words);
+            mem_free(words);
+            TRY(err);
+        }
     }
-    *good = *good && step == CKPT_JSON_END && s->start[0];
+    *good = *good && !w.why && s->start[0];
     return ERR_OK;
 }
 
-static enum err take_starts(struct ckpt_json_text t, struct record *out, bool *good)
+static enum err take_all(struct ckpt_json_text all, struct record *out, bool *good)
 {
-    struct ckpt_json w = {.s = t.s, .n = t.n, .depth_max = 2};
-    struct ckpt_json_text item;
-    enum ckpt_json_step step = CKPT_JSON_BAD;
-    while (*good && (step = ckpt_json_next(&w, NULL, &item)) == CKPT_JSON_MEMBER) {
+    struct ckpt_json w = {.of = all, .depth_max = 4};
+    struct ckpt_json_text starts = {0};
+    bool format = false;
+    while (ckpt_json_next(&w)) {
+        format = format || (ckpt_json_is(w.key, "format") && ckpt_json_is(w.value, RECORD_FORMAT));
+        if (ckpt_json_is(w.key, "starts"))
+            starts = w.value;
+        else if (ckpt_json_is(w.key, "starts_left_out") && !take_int(w.value, &out->left_out))
+            return ERR_OK;
+    }
+    *good = !w.why && format && starts.s;
+    for (w = (struct ckpt_json){.of = starts, .depth_max = 2, .list = true};
+         *good && ckpt_json_next(&w);) {
         struct record_start s;
-        enum err err = take_start(item, &s, good);
+        enum err err = take_start(w.value, &s, good);
         if (err == ERR_OK && *good)
             err = add(out, &s);
         if (err != ERR_OK || !*good)
             mem_free(s.words);
         TRY(err);
     }
-    *good = *good && step == CKPT_JSON_END && out->n > 0;
+    *good = *good && !w.why && out->n > 0;
     return ERR_OK;
-}
-
-static enum err take_all(struct ckpt_json_text all, struct record *out, bool *good)
-{
-    struct ckpt_json w = {.s = all.s, .n = all.n, .depth_max = 4};
-    struct ckpt_json_text key, v, starts = {0};
-    enum ckpt_json_step step;
-    bool format = false;
-    while ((step = ckpt_json_next(&w, &key, &v)) == CKPT_JSON_MEMBER) {
-        format = format || (ckpt_json_is(key, "format") && ckpt_json_is(v, RECORD_FORMAT));
-        if (ckpt_json_is(key, "starts"))
-            starts = v;
-        else if (ckpt_json_is(key, "starts_left_out") && !take_int(v, &out->left_out))
-            return ERR_OK;
-    }
-    *good = step == CKPT_JSON_END && format && starts.s;
-    return *good ? take_starts(starts, out, good) : ERR_OK;
 }
 
 enum err record_read(const char *path, struct record *out)
@@ -235,4 +218,57 @@ enum err record_read(const char *path, struct record *out)
     if (err != ERR_OK)
         record_free(out);
     return err;
+}
+
+/* ---- lines of metrics ---- */
+
+/* Is that word next? Then it is passed. */
+static bool pass(const char **at, const char *end, const char *word)
+{
+    int64_t n = (int64_t)strlen(word);
+    bool is = end - *at >= n && memcmp(*at, word, (size_t)n) == 0;
+    *at += is ? n : 0;
+    return is;
+}
+
+/* What stands up to the next comma, or bracket. */
+static bool pass_word(const char **at, const char *end, char out[40])
+{
+    const char *from = *at;
+    while (*at < end && **at != ',' && **at != '}')
+        (*at)++;
+    bool good = *at < end && *at - from < 40;
+    snprintf(out, 40, "%.*s", good ? (int)(*at - from) : 0, from);
+    return good;
+}
+
+/* It begins with its step and its loss, in the words of metrics.c; these alone are read. It is one
+ * object without others in it: a fragment with another line behind it is none. */
+static void read_line(struct metrics_line *l)
+{
+    const char *at = l->at, *end = l->at + l->n;
+    char step[40], loss[40];
+    l->step = -1;
+    l->loss = NAN;
+    if (l->n < 2 || end[-1] != '}' || memchr(at + 1, '{', (size_t)l->n - 1) ||
+        memchr(at, '\0', (size_t)l->n) || !pass(&at, end, "{\"step\": ") ||
+        !pass_word(&at, end, step) || !text_to_int(step, &l->step) || l->step < 1) {
+        l->step = -1;
+        return;
+    }
+    l->valid = pass(&at, end, ", \"valid_loss\": ");
+    if ((l->valid || pass(&at, end, ", \"loss\": ")) && pass_word(&at, end, loss) &&
+        !text_to_double(loss, &l->loss))
+        l->loss = NAN;
+}
+
+bool metrics_next(const char **at, const char *end, struct metrics_line *out)
+{
+    const char *next = *at < end ? memchr(*at, '\n', (size_t)(end - *at)) : NULL;
+    if (!next)
+        return false;
+    *out = (struct metrics_line){.at = *at, .n = next - *at};
+    read_line(out);
+    *at = next + 1;
+    return true;
 }

@@ -77,10 +77,13 @@ enum err resume_same(const struct resume_here *here, const struct state_index *x
 
 /* ---- one checkpoint ---- */
 
-/* What is wrong with the configuration is wrong with the checkpoint. */
-static enum err read_options(const struct state_index *x, struct options *was)
+enum err resume_open(struct state_index *x, const char *dir, int64_t step, struct options *was)
 {
     struct err_kept kept;
+    TRY(state_index_open(x, dir));
+    if (step >= 0 && x->head.step != step)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s holds step %lld; its folder has the name of another", dir,
+             (long long)x->head.step);
     TRY(conf_defaults(&options_table, was));
     err_keep(&kept, conf_read_text(&options_table, was, x->path, x->head.config,
                                    (int64_t)strlen(x->head.config)));
@@ -88,15 +91,6 @@ static enum err read_options(const struct state_index *x, struct options *was)
         FAIL(ERR_CHECKPOINT, "ckpt: the configuration in %s cannot be read; it is damaged or of "
                              "another plait: %s", x->path, err_bare(kept.text));
     return err_again(&kept);
-}
-
-enum err resume_open(struct state_index *x, const char *dir, int64_t step, struct options *was)
-{
-    TRY(state_index_open(x, dir));
-    if (step >= 0 && x->head.step != step)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s holds step %lld; its folder has the name of another", dir,
-             (long long)x->head.step);
-    return read_options(x, was);
 }
 
 /* ---- before there are ranks ---- */

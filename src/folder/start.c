@@ -93,38 +93,30 @@ static enum steps steps_of(const char *path)
     return body == 0 ? NO_STEP : body <= record ? ONE_STEP : MORE_STEPS;
 }
 
-/* Has the folder nothing but traces N.trace of a step at most? drop: remove them and it. */
-static bool only_starts(const char *dir, bool drop)
+/* What the files of a folder of traces have, as bits 1 << steps. drop: those of a step at most go,
+ * and it, where nothing else is in it. */
+static int steps_in(const char *dir, bool drop)
 {
-    struct stat st;
-    struct fs_folder d = {.open = NULL};
+    struct fs_folder d;
     char path[FS_PATH];
-    bool all = fs_sys_lstat(dir, &st) == 0 && S_ISDIR(st.st_mode) && fs_folder_open(&d, dir);
-    for (const char *name; all && (name = fs_folder_next(&d));) {
+    int all = fs_folder_open(&d, dir) ? 0 : 1 << NO_TRACE;
+    for (const char *name; (name = fs_folder_next(&d));) {
         size_t digits = strspn(name, "0123456789");
-        all = digits > 0 && strcmp(name + digits, ".trace") == 0 &&
-              steps_of(fs_path(path, dir, name)) <= ONE_STEP;
-        if (all && drop)
+        bool named = digits > 0 && strcmp(name + digits, ".trace") == 0;
+        enum steps steps = steps_of(fs_path(path, dir, name));
+        all |= 1 << steps | (named ? 0 : 1 << NO_TRACE);
+        if (drop && named && steps <= ONE_STEP)
             (void)fs_sys_unlink(path);
     }
     fs_folder_close(&d);
-    if (all && drop)
+    if (drop)
         (void)fs_sys_rmdir(dir);
     return all;
 }
 
 bool start_traced(const char *dir)
 {
-    bool found = false;
-    struct fs_folder d;
-    char path[FS_PATH];
-    (void)fs_folder_open(&d, dir);
-    for (const char *name; !found && (name = fs_folder_next(&d));) {
-        enum steps steps = steps_of(fs_path(path, dir, name));
-        found = steps == ONE_STEP || steps == MORE_STEPS;
-    }
-    fs_folder_close(&d);
-    return found;
+    return steps_in(dir, false) & (1 << ONE_STEP | 1 << MORE_STEPS);
 }
 
 bool start_made(const struct folder_start *s, enum folder_file i, const char *path)
@@ -132,7 +124,8 @@ bool start_made(const struct folder_start *s, enum folder_file i, const char *pa
     struct stat st;
     struct fs_map m;
     if (i == FOLDER_TRACE)
-        return only_starts(path, false);
+        return fs_sys_lstat(path, &st) == 0 && S_ISDIR(st.st_mode) &&
+               !(steps_in(path, false) & (1 << MORE_STEPS | 1 << NO_TRACE));
     if (!s->made || i > FOLDER_METRICS || fs_sys_lstat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
         st.st_size > RECORD_MAX || fs_map_open(&m, path, ERR_CONFIG) != ERR_OK)
         return false;
@@ -155,25 +148,6 @@ void start_left(const struct folder_start *s, const char *dir, bool left[FOLDER_
     left[FOLDER_LOCK] = false;
     if (!all)
         memset(left, 0, FOLDER_FILES * sizeof *left);
-}
-
-/* All are judged before the first goes. */
-static enum err drop_start(const struct folder_start *s, const struct options *o)
-{
-    bool left[FOLDER_FILES];
-    char path[FS_PATH];
-    struct text gone = {0};
-    start_left(s, o->run.dir, left);
-    for (enum folder_file i = 0; i < FOLDER_FILES; i++)
-        if (left[i] && (fs_sys_unlink(folder_file(path, o->run.dir, i)) == 0 ||
-                        only_starts(path, true)))
-            text_add(&gone, "%s%s", gone.len ? ", " : "", folder_name[i]);
-    if (gone.len > 0)
-        log_line(LOG_WARN, "run.dir %s: removed %s, which a start that died before the end of its "
-                           "first step left", o->run.dir, gone.s);
-    enum err err = gone.err;
-    text_free(&gone);
-    return err;
 }
 
 /* ---- half-written files ---- */
@@ -208,7 +182,9 @@ static void sweep_one(const struct options *o, const char *entry, long dead)
 
 enum err start_sweep(const struct folder_start *s, const struct options *o)
 {
-    char why[FS_REASON];
+    char why[FS_REASON], path[FS_PATH];
+    bool left[FOLDER_FILES];
+    struct text gone = {0};
     struct fs_folder d;
     if (!fs_folder_open(&d, o->run.dir))
         FAIL(ERR_STORAGE, "storage: cannot read the folder %s: %s", o->run.dir,
@@ -216,5 +192,18 @@ enum err start_sweep(const struct folder_start *s, const struct options *o)
     for (const char *name; (name = fs_folder_next(&d));)
         sweep_one(o, name, s->pid);
     fs_folder_close(&d);
-    return drop_start(s, o);
+    start_left(s, o->run.dir, left); /* all are judged before the first goes */
+    for (enum folder_file i = 0; i < FOLDER_FILES; i++) {
+        folder_file(path, o->run.dir, i);
+        if (left[i] && i == FOLDER_TRACE)
+            (void)steps_in(path, true);
+        if (left[i] && (i == FOLDER_TRACE ? !fs_named(path) : fs_sys_unlink(path) == 0))
+            text_add(&gone, "%s%s", gone.len ? ", " : "", folder_name[i]);
+    }
+    if (gone.len > 0)
+        log_line(LOG_WARN, "run.dir %s: removed %s, which a start that died before the end of its "
+                           "first step left", o->run.dir, gone.s);
+    enum err err = gone.err;
+    text_free(&gone);
+    return err;
 }

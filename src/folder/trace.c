@@ -32,10 +32,14 @@ static enum err pass(struct comm_world *world, int rank, bool send, double *t)
     return comm_finish(&r);
 }
 
-static enum err ask(struct comm_world *world, double *clock)
+static enum err compare_clocks(struct comm_world *world, double *clock)
 {
     double quickest = INFINITY;
-    for (int i = 0; i < ASKED; i++) {
+    int me = comm_rank(world);
+    *clock = 0;
+    if (comm_kind(world) == COMM_THREAD)
+        return ERR_OK;
+    for (int i = 0; me > 0 && i < ASKED; i++) {
         double begin = log_now(), theirs;
         TRY(pass(world, 0, true, &begin));
         TRY(pass(world, 0, false, &theirs));
@@ -44,17 +48,7 @@ static enum err ask(struct comm_world *world, double *clock)
             *clock = theirs - (begin + took / 2);
         quickest = fmin(quickest, took);
     }
-    return ERR_OK;
-}
-
-static enum err compare_clocks(struct comm_world *world, double *clock)
-{
-    *clock = 0;
-    if (comm_kind(world) == COMM_THREAD)
-        return ERR_OK;
-    if (comm_rank(world) > 0)
-        return ask(world, clock);
-    for (int r = 1; r < comm_size(world); r++)
+    for (int r = 1; me == 0 && r < comm_size(world); r++)
         for (int i = 0; i < ASKED; i++) {
             double t;
             TRY(pass(world, r, false, &t));

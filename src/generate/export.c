@@ -164,7 +164,7 @@ static enum err write_shard(struct export *e, int shard, int first, int n)
     char name[64], *path;
     file_name(e, shard, name);
     TRY(fs_dir_name(&e->dir, name, &path));
-    enum err err = safet_create(&w, path, e->entry + first, n, e->notes.word);
+    enum err err = safet_create(&w, path, false, e->entry + first, n, e->notes.word);
     mem_free(path);
     TRY(err);
     err = safet_keep_room(&w);

@@ -8,11 +8,6 @@
  */
 #include "param/param.h"
 
-static int64_t align_up(int64_t n)
-{
-    return num_ceil_div(n, MODEL_PARAM_ALIGN) * MODEL_PARAM_ALIGN;
-}
-
 /* One copy of each parameter counts: of replicas the first tensor rank's and the first pipeline
  * replica's, of a tied pair the embedding's. */
 bool param_counts(const struct model_param *p, const struct param_place *at)
@@ -56,26 +51,6 @@ static bool share_apart(const struct param_store *s)
     return s->shares > 1 && s->master != s->w;
 }
 
-static void take_memory(struct param_store *s, const struct param_memory *m)
-{
-    s->w = m->w;
-    s->master = s->whole = m->master ? m->master : m->w;
-    s->grad = m->grad;
-    s->m = m->m;
-    s->v = m->v;
-    if (s->grad && share_apart(s))
-        s->whole = s->grad;
-}
-
-/* Of a store that is small or at once written one slot is enough. */
-static int64_t slot_elements(const struct param_store *s)
-{
-    enum { LEAST = 1 << 18 };
-    int64_t own = num_max(s->elements / s->shares, 1);
-    int64_t each = align_up(num_ceil_div(own, DEV_SNAPSHOT_SLOTS));
-    return s->dev->async ? num_max(each, LEAST) : own;
-}
-
 int param_slot(const struct param_store *s, int64_t own)
 {
     int64_t slot = own / s->slot;
@@ -86,10 +61,15 @@ int param_slot(const struct param_store *s, int64_t own)
 enum err param_store_open(struct param_store *s, struct dev *dev, const struct param_place *at,
                           const struct param_memory *memory)
 {
+    enum { LEAST = 1 << 18 }; /* elements that are worth a slot */
     enum err err;
     int parts = model_stage_parts(at->stage);
     *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at),
-                              .share = at->share, .shares = at->shares > 1 ? at->shares : 1};
+                              .share = at->share, .shares = at->shares > 1 ? at->shares : 1,
+                              .w = memory->w, .master = memory->master, .grad = memory->grad,
+                              .m = memory->m, .v = memory->v};
+    s->master = s->master ? s->master : s->w;
+    s->whole = s->grad && share_apart(s) ? s->grad : s->master;
     TRY(mem_new((int64_t)parts * MODEL_PART_PARAMS, sizeof *s->param, "the parameter registry",
                 &s->param));
     TRY_OR(out_close, mem_new((int64_t)parts * MODEL_PART_PARAMS, sizeof *s->fresh,
@@ -97,8 +77,9 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
     TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
                               &s->part_first));
     lay_out(s, at);
-    s->slot = slot_elements(s);
-    take_memory(s, memory);
+    int64_t own = num_max(s->elements / s->shares, 1);
+    int64_t lines = num_ceil_div(num_ceil_div(own, DEV_SNAPSHOT_SLOTS), MODEL_PARAM_ALIGN);
+    s->slot = dev->async ? num_max(lines * MODEL_PARAM_ALIGN, LEAST) : own;
     return ERR_OK;
 out_close:
     param_store_close(s);
@@ -216,29 +197,21 @@ enum err param_grads_settle(const struct param_store *s)
 }
 
 /* ---- shared updates ----
- * A store whose updates data ranks share. Sums of gradients start piece by piece while backward
- * still runs, so each piece is shared out by itself: it begins as near above a part's begin as the
- * ranges' length allows, and rank i of n owns the i-th n-th of it. Edges are multiples of n times
- * MODEL_PARAM_ALIGN: all ranges of a piece are equally long, as scattered sums and gathers want
- * them, and begin where a device reads whole lines. That also makes an owner's ranges fit together:
- * of the pieces below edge e it has e / n elements, so master weights and moments of the range
- * behind it begin at e / n.
- *
- * All master weights stand together only in the memory of the gradients, before the first step and
- * when weights are written to disk. */
-
-/* The lowest edge with nothing above it of what lies below part `part`. */
-static int64_t edge_above(const struct param_store *s, int part)
-{
-    return model_shared_elements(s->param[s->part_first[part]].offset, s->shares);
-}
+ * Sums of gradients start piece by piece while backward still runs, so each piece is shared out by
+ * itself: it begins as near above a part's begin as the ranges' length allows, and rank i of n owns
+ * the i-th n-th of it. Edges are multiples of n times MODEL_PARAM_ALIGN: all ranges of a piece are
+ * equally long, as scattered sums and gathers want them, and begin where a device reads whole
+ * lines. That also makes an owner's ranges fit together: of the pieces below edge e it has e / n
+ * elements, so master weights and moments of the range behind it begin at e / n. */
 
 enum err param_share_cut(struct param_store *s, const int *first, int n)
 {
     ENSURE(s->shares > 1 && !s->edge && n > 0 && first[0] == 0);
     TRY(mem_new(n + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
-    for (int i = 1; i < n; i++)
-        s->edge[i] = edge_above(s, first[i]);
+    for (int i = 1; i < n; i++) { /* the lowest with nothing above it of what lies below a part */
+        const struct param *p = &s->param[s->part_first[first[i]]];
+        s->edge[i] = model_shared_elements(p->offset, s->shares);
+    }
     s->edge[n] = s->elements;
     s->pieces = s->elements > 0 ? n : 0;
     return ERR_OK;
@@ -289,20 +262,14 @@ enum err param_share_lay(struct param_store *s)
     return move(s, false);
 }
 
-/* ---- values out ---- */
-
-/* To `out`, of type `to`. */
-static enum err read_as(const struct param *p, bool gradient, void *out, enum dtype to)
+enum err param_read(const struct param *p, enum dtype to, void *out)
 {
     struct dev *dev = p->store->dev;
-    enum dtype dt = gradient ? dev->at : param_master_type(p->store);
+    enum dtype dt = param_master_type(p->store);
     void *raw = out;
-    if (gradient)
-        TRY(param_grad_settle(p));
     if (dt != to)
         TRY(mem_new(p->count, (size_t)dtype_size(dt), p->spec.name, &raw));
-    enum err err = dev_d2h(dev, raw, gradient ? param_grad(p) : param_master(p),
-                           p->count * dtype_size(dt));
+    enum err err = dev_d2h(dev, raw, param_master(p), p->count * dtype_size(dt));
     if (err == ERR_OK)
         err = dev->ops->sync(dev);
     for (int64_t i = 0; i < p->count && dt != to && err == ERR_OK; i++)
@@ -310,14 +277,4 @@ static enum err read_as(const struct param *p, bool gradient, void *out, enum dt
     if (dt != to)
         mem_free(raw);
     return err;
-}
-
-enum err param_read(const struct param *p, bool gradient, double *out)
-{
-    return read_as(p, gradient, out, DT_F64);
-}
-
-enum err param_read_f32(const struct param *p, float *out)
-{
-    return read_as(p, false, out, DT_F32);
 }

@@ -119,10 +119,8 @@ enum err param_grads_begin(const struct param *p, const struct param *q,
 enum err param_grad_settle(const struct param *p);
 enum err param_grads_settle(const struct param_store *s);
 
-/* Copy the local box of a parameter between the device's master weights (or gradients) and a host
- * array of double, local extents, row-major. Padding rows are zero; a fresh gradient is settled. */
-enum err param_read(const struct param *p, bool gradient, double *out);
-/* As param_read of the weights, rounded to float. */
-enum err param_read_f32(const struct param *p, float *out);
+/* The local box of a parameter out of the device's master weights, rounded to `to`: local extents,
+ * row-major. Padding rows are zero. */
+enum err param_read(const struct param *p, enum dtype to, void *out);
 
 #endif

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first weights. A normal takes a logarithm and half a sine and cosine, some tens of
- * nanoseconds, so a billion of them take one thread half a minute, and all other work on them
- * (rounding, copying) takes next to nothing. Each is a pure function of seed, name and index: a
- * parameter is drawn in pieces, a piece by all threads in equal slices, and no cut changes a bit.
+ * The first weights: the master weights are drawn, what is computed with is cast from them on the
+ * device. A billion of normals take one thread half a minute. Each is a pure function of seed, name
+ * and index: a parameter is drawn in pieces, a piece by all threads in equal slices, and no cut
+ * changes a bit.
  *
- * A device takes copies from its rank's thread alone. There are two host buffers, each for one
- * piece: while threads draw a piece into one, the rank's thread copies the piece before out of the
- * other. A piece that is worth no second thread is drawn by the rank's thread.
- *
- * The threads live for one piece: making one costs little beside a slice, and nothing has to be
- * woken, told or stopped. They do not come from the pool of the cpu device, which is that device's,
- * and whose threads flush denormals: a tiny std would not give the same bits.
- *
- * The master weights are drawn; what is computed with is cast from them on the device.
+ * A device takes copies from its rank's thread alone, which copies a piece out of one of two host
+ * buffers while threads draw the next into the other. These live for one piece: making one costs
+ * little beside a slice. The pool of the cpu device flushes denormals: a tiny std would not give
+ * the same bits there.
  */
 #include "param/param.h"
 
@@ -76,12 +71,6 @@ static void *draw_slice(void *arg)
     return NULL;
 }
 
-static void join(struct drawer *d)
-{
-    while (d->started > 0)
-        pthread_join(d->slice[--d->started].thread, NULL);
-}
-
 /* Have elements first .. first + n - 1 of p drawn into the next buffer: on return by threads that
  * are at work, or done. */
 static enum err start(struct drawer *d, const struct param *p, int64_t first, int64_t n)
@@ -120,25 +109,13 @@ static enum err piece(struct drawer *d, const struct param *p, int64_t first, in
     enum err err = start(d, p, first, n);
     if (err == ERR_OK)
         err = copy_drawn(d);
-    join(d);
+    while (d->started > 0)
+        pthread_join(d->slice[--d->started].thread, NULL);
     d->drawn = d->buffer[d->which];
     d->to = (char *)param_master(p) + first * size;
     d->bytes = n * size;
     d->which = !d->which;
     return err;
-}
-
-static enum err draw_all(struct drawer *d)
-{
-    const struct param_store *s = d->s;
-    struct dev *dev = s->dev;
-    for (int i = 0; i < s->n; i++)
-        for (int64_t at = 0; at < s->param[i].count; at += PIECE)
-            TRY(piece(d, &s->param[i], at, num_min(PIECE, s->param[i].count - at)));
-    TRY(copy_drawn(d));
-    if (s->master != s->w) /* rounded twice, as the optimizer does; the padding is zeros in both */
-        TRY(dev_cast(dev, s->w, s->whole, s->elements));
-    return dev->ops->sync(dev);
 }
 
 enum err param_init(struct param_store *s, uint64_t seed, int threads)
@@ -153,7 +130,13 @@ enum err param_init(struct param_store *s, uint64_t seed, int threads)
     TRY(mem_new(threads, sizeof *d.slice, "the threads that draw the weights", &d.slice));
     TRY_OR(out_free, mem_new(2, bytes, "weights on their way to the device", &d.buffer[0]));
     d.buffer[1] = d.buffer[0] + bytes;
-    TRY_OR(out_free, draw_all(&d));
+    for (int i = 0; i < s->n; i++)
+        for (int64_t at = 0; at < s->param[i].count; at += PIECE)
+            TRY_OR(out_free, piece(&d, &s->param[i], at, num_min(PIECE, s->param[i].count - at)));
+    TRY_OR(out_free, copy_drawn(&d));
+    if (s->master != s->w) /* rounded twice, as the optimizer does; the padding is zeros in both */
+        TRY_OR(out_free, dev_cast(s->dev, s->w, s->whole, s->elements));
+    TRY_OR(out_free, s->dev->ops->sync(s->dev));
 out_free:
     mem_free(d.buffer[0]);
     mem_free(d.slice);

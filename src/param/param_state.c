@@ -67,21 +67,11 @@ static void add_piece(struct param_duty *d, const struct param_range *r, struct 
     d->elements = run->at + run->n;
 }
 
-static void add_store(struct param_duty *d, const struct param_store *s, int rank, int ranks)
-{
-    for (int i = 0; i < param_share_pieces(s); i++) {
-        struct param_range r = duty_range(s, i, rank, ranks);
-        struct param_piece piece;
-        for (int k = 0; k < s->n; k++)
-            if (s->param[k].counted && piece_in(&s->param[k], &r, &piece))
-                add_piece(d, &r, piece);
-    }
-}
-
 enum err param_duty_open(struct param_duty *d, struct param_store *const *store, int stores,
                          int rank, int ranks)
 {
     int64_t most = 0; /* a parameter gives at most one piece more than edges fall into it */
+    struct param_piece piece;
     enum err err;
     for (int i = 0; i < stores; i++)
         most += store[i]->n + param_share_pieces(store[i]);
@@ -89,7 +79,13 @@ enum err param_duty_open(struct param_duty *d, struct param_store *const *store,
     TRY(mem_new(most, sizeof *d->piece, "what a rank saves", &d->piece));
     TRY_OR(out_close, mem_new(most, sizeof *d->run, "what a rank saves", &d->run));
     for (int i = 0; i < stores; i++)
-        add_store(d, store[i], rank, ranks);
+        for (int j = 0; j < param_share_pieces(store[i]); j++) {
+            const struct param_store *s = store[i];
+            struct param_range r = duty_range(s, j, rank, ranks);
+            for (int k = 0; k < s->n; k++)
+                if (s->param[k].counted && piece_in(&s->param[k], &r, &piece))
+                    add_piece(d, &r, piece);
+        }
     return ERR_OK;
 out_close:
     param_duty_close(d);
@@ -144,29 +140,22 @@ static const char *run_on_device(const struct param_run *run, enum param_kind ki
     return (kind == PARAM_M ? s->m : s->v) + run->own * s->at;
 }
 
-/* Begin to copy what of a run lies in a slot. */
-static enum err copy_slot(const struct param_snapshot *s, const struct param_run *run,
-                          enum param_kind kind, int slot)
-{
-    const struct param_duty *d = s->duty;
-    int64_t at = dtype_size(d->dev->at), each = run->store->slot;
-    int64_t begin = num_max(slot * each - run->own, 0);
-    int64_t end = num_min((slot + 1) * each - run->own, run->n);
-    if (begin >= end)
-        return ERR_OK;
-    return dev_snapshot(d->dev,
-                        &(struct snapshot){s->host + (kind * d->elements + run->at + begin) * at,
-                                           run_on_device(run, kind) + begin * at,
-                                           (end - begin) * at, slot});
-}
-
 enum err param_snapshot_start(const struct param_snapshot *s)
 {
     const struct param_duty *d = s->duty;
+    int64_t at = dtype_size(d->dev->at);
     for (int slot = 0; s->host && slot < DEV_SNAPSHOT_SLOTS; slot++)
         for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
-            for (int i = 0; i < d->runs; i++)
-                TRY(copy_slot(s, &d->run[i], kind, slot));
+            for (const struct param_run *run = d->run; run < d->run + d->runs; run++) {
+                int64_t each = run->store->slot; /* what of the run lies in the slot */
+                int64_t begin = num_max(slot * each - run->own, 0);
+                int64_t end = num_min((slot + 1) * each - run->own, run->n);
+                struct snapshot part = {s->host + (kind * d->elements + run->at + begin) * at,
+                                        run_on_device(run, kind) + begin * at, (end - begin) * at,
+                                        slot};
+                if (begin < end)
+                    TRY(dev_snapshot(d->dev, &part));
+            }
     return ERR_OK;
 }
 
@@ -200,20 +189,6 @@ bool param_held(const struct param *p, enum param_kind kind, int piece, struct p
     return piece_in(p, &r, out);
 }
 
-/* A store for generation has no master weights: they are rounded on their way. */
-static enum err write_rounded(const struct param *p, int64_t from, const float *values, int64_t n)
-{
-    const struct param_store *s = p->store;
-    uint16_t *bf16;
-    ENSURE(s->dev->at == DT_F32 && s->dev->ct == DT_BF16);
-    TRY(mem_new(n, sizeof *bf16, p->spec.name, &bf16));
-    for (int64_t i = 0; i < n; i++)
-        bf16[i] = bf16_from_f32(values[i]);
-    enum err err = dev_h2d(s->dev, s->w + (p->offset + from) * s->ct, bf16, n * s->ct);
-    mem_free(bf16);
-    return err;
-}
-
 /* On the device, as numbers of type dev.at; NULL: they are not all held. */
 static char *held_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to)
 {
@@ -240,9 +215,18 @@ enum err param_state_write(const struct param *p, enum param_kind kind, int64_t 
                            const void *values, int64_t n)
 {
     const struct param_store *s = p->store;
+    uint16_t *bf16;
     ENSURE(from >= 0 && n >= 0 && from + n <= real_elements(p));
-    if (kind == PARAM_WEIGHT && param_master_type(s) != s->dev->at)
-        return write_rounded(p, from, values, n);
+    if (kind == PARAM_WEIGHT && param_master_type(s) != s->dev->at) {
+        /* A store for generation has no master weights: they are rounded on their way. */
+        ENSURE(s->dev->at == DT_F32 && s->dev->ct == DT_BF16);
+        TRY(mem_new(n, sizeof *bf16, p->spec.name, &bf16));
+        for (int64_t i = 0; i < n; i++)
+            bf16[i] = bf16_from_f32(((const float *)values)[i]);
+        enum err err = dev_h2d(s->dev, s->w + (p->offset + from) * s->ct, bf16, n * s->ct);
+        mem_free(bf16);
+        return err;
+    }
     char *to = held_at(p, kind, from, from + n);
     if (!to)
         FAIL(ERR_INTERNAL, "%s: elements %lld to %lld of moments are not all held by this rank",

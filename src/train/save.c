@@ -84,7 +84,7 @@ static enum err move_box(struct saver *v, const struct model_param *p, int tp_ra
     TRY(mem_new(n, sizeof *values, p->name, &values));
     const struct param *mine = me == owner ? own(v, p) : NULL;
     ENSURE(me != owner || (mine && mine->count == n));
-    enum err err = mine ? param_read_f32(mine, values) : ERR_OK;
+    enum err err = mine ? param_read(mine, DT_F32, values) : ERR_OK;
     if (err == ERR_OK && me != v->rank->logger)
         err = comm_send_start(v->rank->world, v->rank->logger, SAVE_TAG, values, n * 4, &req);
     if (err == ERR_OK && me != owner)
@@ -132,8 +132,7 @@ static enum err create_file(struct saver *v)
     fs_path(path, v->s->o->run.dir, "model.safetensors");
     /* Then what stands there is that of before the stop. */
     bool goes_on = v->s->o->run.resume[0] && folder_means_own(v->s->o);
-    TRY((goes_on ? safet_create : safet_create_new)(v->file, path, v->entry, v->entries,
-                                                    notes.word));
+    TRY(safet_create(v->file, path, !goes_on, v->entry, v->entries, notes.word));
     v->file->file.dear = true;
     return safet_keep_room(v->file);
 }

@@ -206,7 +206,7 @@ static void rewrite(const char *run, enum safet_type type)
     memcpy(e, f.entry, (size_t)f.n * sizeof *e);
     for (int i = 0; i < f.n; i++)
         e[i].type = type;
-    CHECK_OK(safet_create(&w, path, e, f.n, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, f.n, NULL));
     for (int i = 0; i < f.n; i++) {
         const struct safet_entry *from = &f.entry[i];
         int64_t n = (from->end - from->begin) / safet_type_size(from->type);

@@ -15,6 +15,7 @@
 #include "plan/buffers.h"
 #include "plan/segments.h"
 #include "param/param_state.h"
+#include "store.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -142,7 +143,7 @@ static enum err give_values(struct job *job, const struct param *p, bool gradien
     ENSURE(g);
     global = gradient ? g->grad : g->weight;
     TRY(mem_new(p->count, sizeof *local, "results", &local));
-    enum err err = param_read(p, gradient, local);
+    enum err err = gradient ? store_read_grad(p, local) : param_read(p, DT_F64, local);
     pthread_mutex_lock(&job->lock);
     if (err == ERR_OK)
         job->r->replicas_differ += place_box(p, local, global, write);

@@ -32,6 +32,21 @@ void store_rig_close(struct store_rig *r)
     dev_close(r->dev);
 }
 
+enum err store_read_grad(const struct param *p, double *out)
+{
+    struct dev *dev = p->store->dev;
+    void *raw;
+    TRY(param_grad_settle(p));
+    TRY(mem_new(p->count, (size_t)p->store->at, p->spec.name, &raw));
+    enum err err = dev_d2h(dev, raw, param_grad(p), p->count * p->store->at);
+    if (err == ERR_OK)
+        err = dev->ops->sync(dev);
+    for (int64_t i = 0; i < p->count && err == ERR_OK; i++)
+        out[i] = dtype_get(raw, dev->at, i);
+    mem_free(raw);
+    return err;
+}
+
 void store_rig_segments(const struct store_rig *r, int64_t least, struct segments **out)
 {
     int64_t most = INT64_MAX / r->store.at;

@@ -25,4 +25,7 @@ void store_rig_close(struct store_rig *r);
 /* Its segments, of that many elements at least. Released by segments_free. */
 void store_rig_segments(const struct store_rig *r, int64_t least, struct segments **out);
 
+/* The gradient of a parameter, local extents, row-major; a fresh one is settled. */
+enum err store_read_grad(const struct param *p, double *out);
+
 #endif

@@ -64,7 +64,7 @@ static void test_write_bytes(void)
     struct fs_map m;
     const char *path = DIR_NAME "/bytes.safetensors";
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    CHECK_OK(safet_create(&w, path, e, 4, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, 4, NULL));
     for (uint8_t i = 0; i < 34; i++)
         CHECK_OK(safet_write(&w, &i, 1));
     CHECK_OK(safet_commit(&w));
@@ -107,7 +107,7 @@ static void test_read_reference(void)
     struct safet_entry e[] = {entry("a", SAFET_F32, 2, 2, 3), entry("b", SAFET_BF16, 1, 3, 0)};
     struct safet_writer w;
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    CHECK_OK(safet_create(&w, DIR_NAME "/reference.safetensors", e, 2, NULL));
+    CHECK_OK(safet_create(&w, DIR_NAME "/reference.safetensors", false, e, 2, NULL));
     CHECK_OK(safet_write(&w, p + 152, 30));
     CHECK_OK(safet_commit(&w));
     CHECK_OK(safet_open(&f, DIR_NAME "/reference.safetensors"));
@@ -137,7 +137,7 @@ static void test_round_trip(void)
                                          : SAFET_BF16,
                          (int)test_range(0, 2), test_range(0, 9), test_range(0, 9));
         }
-        CHECK_OK(safet_create(&w, path, e, n, NULL));
+        CHECK_OK(safet_create(&w, path, false, e, n, NULL));
         CHECK_OK(mem_new(w.total + 1, 1, "test data", &data));
         for (int64_t i = 0; i < w.total; i++)
             data[i] = (uint8_t)test_random();
@@ -458,23 +458,23 @@ static void test_writer_rules(void)
     safet_abandon(&w); /* never made: descriptor 0 stays as it is */
     CHECK_INT(fcntl(0, F_GETFD), flags);
     unlink(path);
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "two tensors are named a");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "two tensors are named a");
     safet_abandon(&w);
     e[1].name[0] = '\0';
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "no legal name");
     snprintf(e[1].name, sizeof e[1].name, "\xff");
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "no legal name");
     memset(e[1].name, 'x', sizeof e[1].name);
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "no legal name");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "no legal name");
     e[0] = entry("a", SAFET_BF16, 1, 1, 0);
     e[1] = entry("b", SAFET_F32, 1, 1, 0);
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "write wider types first");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "write wider types first");
     e[1] = entry("b", SAFET_BF16, 2, (int64_t)1 << 40, (int64_t)1 << 40);
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "beyond 2^53");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "beyond 2^53");
     e[1] = entry("b", SAFET_BF16, 1, -1, 0);
-    CHECK_ERR(safet_create(&w, path, e, 2, NULL), ERR_INTERNAL, "not legal");
+    CHECK_ERR(safet_create(&w, path, false, e, 2, NULL), ERR_INTERNAL, "not legal");
     e[1] = entry("b", SAFET_BF16, 1, 3, 0);
-    CHECK_OK(safet_create(&w, path, e, 2, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, 2, NULL));
     CHECK_OK(safet_write(&w, byte, 7));
     CHECK_ERR(safet_write(&w, byte, 2), ERR_INTERNAL, "7 bytes of tensors are written and 2 more");
     CHECK_ERR(safet_write_at(&w, 7, byte, 2), ERR_INTERNAL, "2 bytes are given for byte 7");
@@ -482,7 +482,7 @@ static void test_writer_rules(void)
     CHECK_ERR(safet_commit(&w), ERR_INTERNAL, "the entries take 8");
     safet_abandon(&w);
     CHECK(!fs_exists(path));
-    CHECK_OK(safet_create(&w, path, e, 2, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, 2, NULL));
     safet_abandon(&w);
     safet_abandon(&w);
     CHECK(!fs_exists(path));
@@ -524,7 +524,7 @@ static enum err write_all(const char *path)
                                entry("b", SAFET_BF16, 1, 1 << 19, 0)};
     struct safet_writer w;
     enum err err;
-    TRY(safet_create(&w, path, e, 2, NULL));
+    TRY(safet_create(&w, path, false, e, 2, NULL));
     for (int64_t at = 0; at < w.total; at += 1 << 18)
         TRY_OR(out_file, safet_write(&w, data + at, 1 << 18));
     TRY_OR(out_file, safet_commit(&w));

@@ -38,7 +38,7 @@ static void put_shard(const char *name, const char *const *tensor)
         snprintf(e[n].name, sizeof e[n].name, "%s", tensor[n]);
     }
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    CHECK_OK(safet_create(&w, path, e, n, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, n, NULL));
     for (int i = 0; i < n; i++)
         CHECK_OK(safet_write(&w, (float[]){(float)i, 1}, 8));
     CHECK_OK(safet_commit(&w));
@@ -272,7 +272,7 @@ static enum err check_with(const struct model *a, const char *more, bool prefix)
     }
     (void)unlink(index_path);
     CHECK_OK(fs_make_dirs(DIR_NAME));
-    CHECK_OK(safet_create(&out, DIR_NAME "/model.safetensors", e, count, NULL));
+    CHECK_OK(safet_create(&out, DIR_NAME "/model.safetensors", false, e, count, NULL));
     for (int i = 0; i < count; i++)
         CHECK_OK(safet_write(&out, (float[]){i == 0 ? 5 : i == count - 1 ? more_begins : 6, 7}, 8));
     CHECK_OK(safet_commit(&out));

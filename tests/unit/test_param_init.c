@@ -100,7 +100,7 @@ static void read_as_written(void)
     for (int64_t i = 0; i < p->count; i++)
         values[i] = (float)(num_normal(1, 2, i) * (i % 2 ? 1 : 1e-40));
     CHECK_OK(param_state_write(p, PARAM_WEIGHT, 0, values, p->count));
-    CHECK_OK(param_read_f32(p, x));
+    CHECK_OK(param_read(p, DT_F32, x));
     int64_t wrong = 0;
     for (int64_t i = 0; i < p->count; i++)
         wrong += x[i] != values[i] ||

@@ -65,7 +65,7 @@ static void put_file(struct saved *s, const char *name, enum safet_type type, in
                                     .shape = {s->tensor[t].shape[0], s->tensor[t].shape[1]}};
         memcpy(e[n++].name, s->tensor[t].name, 128);
     }
-    CHECK_OK(safet_create(&w, path, e, n, NULL));
+    CHECK_OK(safet_create(&w, path, false, e, n, NULL));
     for (int t = first; t < s->tensors; t += step)
         for (int64_t i = 0; i < s->tensor[t].shape[0] * s->tensor[t].shape[1]; i++) {
             uint8_t bytes[8];
