@@ -36,29 +36,23 @@ static struct comm_device_msg message(const struct exec *x, struct sched_instr i
 
 /* ---- forward ---- */
 
-/* The input of a stage whose neighbour lives on this rank too: the two slots change buffers, for
- * one holds the input, and the other is free for its gradient. */
-static enum err pass_local(struct exec *x, struct exec_stage *e, int mb)
-{
-    struct exec_stage *before = exec_stage_of(x, e->id - 1, mb);
-    TRY(exec_slot_take(x, e, mb));
-    void **in = &exec_slot_of(e, mb)->slot.save[0][SAVE_X], *free = *in;
-    *in = exec_slot_of(before, mb)->slot.out;
-    exec_slot_of(before, mb)->slot.out = free;
-    if (x->sched->forward_only)
-        exec_slot_give(before, mb);
-    return ERR_OK;
-}
-
 static enum err run_f(struct exec *x, struct sched_instr in)
 {
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct stage_mb mb = exec_mb_of(x, in.mb);
-    if (in.stage == 0)
+    bool local = exec_is_here(x, in.stage - 1, in.mb);
+    if (in.stage == 0 || local)
         TRY(exec_slot_take(x, e, in.mb));
-    else if (exec_is_here(x, in.stage - 1, in.mb))
-        TRY(pass_local(x, e, in.mb));
     struct exec_slot *slot = exec_slot_of(e, in.mb);
+    if (local) { /* the two slots change buffers: one holds the input, the other is free for its
+                    gradient */
+        struct exec_stage *before = exec_stage_of(x, in.stage - 1, in.mb);
+        void **input = &slot->slot.save[0][SAVE_X], *free = *input;
+        *input = exec_slot_of(before, in.mb)->slot.out;
+        exec_slot_of(before, in.mb)->slot.out = free;
+        if (x->sched->forward_only)
+            exec_slot_give(before, in.mb);
+    }
     TRY(exec_await(x, &slot->recv_f));
     TRY(exec_saves_take(x, e, in.mb));
     TRY(stage_forward(&e->stage, &mb, &slot->slot));
@@ -103,23 +97,6 @@ static enum err run_r(struct exec *x, struct sched_instr in)
     return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot, exec_parts_of(x, e, in));
 }
 
-/* Where the gradient of the stage's input goes. */
-static enum err gradient_out(struct exec *x, const struct exec_stage *e, int mb, void **out)
-{
-    *out = NULL;
-    if (e->id == 0)
-        return ERR_OK;
-    if (exec_is_here(x, e->id - 1, mb)) {
-        *out = exec_slot_of(exec_stage_of(x, e->id - 1, mb), mb)->slot.out;
-        return ERR_OK;
-    }
-    x->ring_next = (x->ring_next + 1) % x->rings;
-    *out = x->ring[x->ring_next];
-    TRY(exec_await(x, &x->ring_sent[x->ring_next]));
-    arena_poison(&x->arena[MEMORY_COMM], *out);
-    return ERR_OK;
-}
-
 /* B and its halves: I takes what B takes when it begins, and W gives back what B does when it ends.
  * I is of all segments. */
 static enum err run_backward(struct exec *x, struct sched_instr in)
@@ -140,8 +117,15 @@ static enum err run_backward(struct exec *x, struct sched_instr in)
     b.keep = &e->keep[e->keep_of[in.mb]].keep;
     if (input)
         TRY(exec_await(x, &slot->recv_b));
-    if (!weight || (input && sched_ends_stage(in)))
-        TRY(gradient_out(x, e, in.mb, &b.dx));
+    bool gives = e->id > 0 && (!weight || (input && sched_ends_stage(in)));
+    if (gives && exec_is_here(x, e->id - 1, in.mb)) {
+        b.dx = exec_slot_of(exec_stage_of(x, e->id - 1, in.mb), in.mb)->slot.out;
+    } else if (gives) {
+        x->ring_next = (x->ring_next + 1) % x->rings;
+        b.dx = x->ring[x->ring_next];
+        TRY(exec_await(x, &x->ring_sent[x->ring_next]));
+        arena_poison(&x->arena[MEMORY_COMM], b.dx);
+    }
     TRY(stage_backward(&e->stage, &b, half[in.op]));
     if (!weight)
         return ERR_OK;
@@ -346,31 +330,14 @@ static const char *where(const struct exec *x, char buf[SCHED_CELL])
     return at ? sched_cell(&x->sched->instr[x->at], buf) : "-";
 }
 
-/* The error once more, with the instruction of the schedule at which this rank stands; of a hang
- * that is said already, and a step that is found not finite lies behind. */
-static enum err say_where(const struct exec *x, enum err err)
-{
-    char cell[SCHED_CELL];
-    if (err == ERR_HANG || err == ERR_NONFINITE)
-        return err;
-    return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(), where(x, cell),
-                   x->batch->step);
-}
-
-/* Peers that wait for this rank can read where it is. */
-static void be_at(const struct exec *x)
-{
-    char cell[SCHED_CELL], text[SCHED_CELL + 32];
-    snprintf(text, sizeof text, "%s of step %u", where(x, cell), x->batch->step);
-    comm_set_location(x->a.world, text);
-}
-
 /* The instruction at x->at. */
 static enum err run_instr(struct exec *x)
 {
     struct sched_instr in = x->sched->instr[x->at];
+    char cell[SCHED_CELL], text[SCHED_CELL + 32];
     int64_t outer;
-    be_at(x);
+    snprintf(text, sizeof text, "%s of step %u", where(x, cell), x->batch->step);
+    comm_set_location(x->a.world, text); /* peers that wait for this rank can read where it is */
     if (x->hooks && x->hooks->begins)
         x->hooks->begins(x->hooks->arg, in);
     TRY(exec_trace_begin(x, &outer));
@@ -420,7 +387,7 @@ enum err exec_run(struct exec *x, const struct sched *s, const struct exec_batch
     ENSURE(s->m <= x->a.of.sched->m && s->replicas <= x->a.of.sched->replicas);
     exec_begin(x, s, b, hooks);
     TRY(exec_feed(x, b));
-    exec_trace_run(x);
+    x->trace.runs += x->trace.event && s == x->a.of.sched;
     exec_count_run(x);
     return exec_perform(x);
 }
@@ -430,9 +397,14 @@ enum err exec_perform(struct exec *x)
     const struct sched *s = x->sched;
     int pp = x->coord[AXIS_PP];
     for (x->at = s->begin[pp]; x->at < s->begin[pp + 1]; x->at++) {
+        char cell[SCHED_CELL];
         enum err err = run_instr(x);
+        /* Of a hang it is said already, and a step that is found not finite lies behind. */
+        if (err == ERR_HANG || err == ERR_NONFINITE)
+            return err;
         if (err != ERR_OK)
-            return say_where(x, err);
+            return err_set(err, __FILE__, __LINE__, "%s (at %s of step %u)", err_text(),
+                           where(x, cell), x->batch->step);
     }
     /* Buffers of the run are used again when every send is over. */
     for (int i = 0; i < x->rings; i++)
@@ -440,18 +412,15 @@ enum err exec_perform(struct exec *x)
     for (int i = 0; i < x->stages_here; i++)
         for (int k = 0; k < x->stage[i].slots; k++)
             TRY(exec_await(x, &x->stage[i].slot[k].sent));
-    return exec_guard_check(x);
+    for (int k = 0; k < MEMORY_KINDS; k++)
+        TRY(arena_check(&x->arena[k]));
+    return ERR_OK;
 }
 
 enum err exec_loss(struct exec *x, double *sum)
 {
     TRY(dev_d2h(x->a.dev, sum, x->loss, (int64_t)sizeof *sum));
     return x->a.dev->ops->sync(x->a.dev);
-}
-
-enum err exec_land(struct exec *x, double *landed)
-{
-    return optim_land(&x->optim, landed);
 }
 
 enum err exec_own_sums(struct exec *x, const struct optim_step *s, double *sums)

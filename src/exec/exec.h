@@ -110,23 +110,12 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
  * over the world. */
 enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
                      double seconds);
-bool exec_recorded(const struct exec *x);
-/* Behind a run with its step: what optim_judge wants, to `landed` (SUMS_COUNT), host memory of the
- * device. The host does not wait. Local. */
-enum err exec_land(struct exec *x, double *landed);
 /* Behind a run without its step: this rank's sums alone (SUMS_COUNT), waiting. Local. */
 enum err exec_own_sums(struct exec *x, const struct optim_step *s, double *sums);
 /* Sum of the losses of this rank's head in the run just done; 0 on ranks without a head. With two
  * replicas two pipeline ranks have one. */
 enum err exec_loss(struct exec *x, double *sum);
 
-/* ---- what the optimizer, weights on disk and tests walk ---- */
-int exec_stage_count(const struct exec *x);
-struct param_store **exec_stores(struct exec *x); /* [exec_stage_count] */
-struct stage *exec_stage_at(struct exec *x, int i);
-int exec_stage_id(const struct exec *x, int i); /* its number in the pipeline */
-struct comm_group *exec_world_group(struct exec *x); /* all ranks, host memory; NULL: one rank */
-struct comm_group *exec_tp_group(struct exec *x); /* NULL when tp is 1 */
 /* All gradients are zero from here on (param_grads_reset: no memory is touched). */
 void exec_zero_grads(struct exec *x);
 /* Bytes taken from the device. */
@@ -138,5 +127,106 @@ int64_t exec_instrs(const struct exec *x);
  * is looked at. The device must be through that run. Only with exec_args.trace. */
 enum { EXEC_TRACED = 2 };
 enum err exec_events(struct exec *x, int ago, const struct exec_event **out);
+
+/* ---- what it is: others read its stages, stores, groups, and whether there is a graph ---- */
+
+enum { EXEC_NO_SLOT = -1 };
+
+struct exec_slot {
+    struct stage_slot slot;
+    void *in, *out;                       /* its own buffers: of the input, of slot.out */
+    struct comm_req sent, recv_f, recv_b; /* of out; of the input; of out's gradient */
+    bool used;
+    int set;                              /* the save set that is lent to it, or EXEC_NO_SLOT */
+};
+
+struct exec_saves {
+    void *(*save)[SAVE_COUNT];
+    bool used;
+};
+
+struct exec_keep {
+    struct stage_keep keep;
+    bool used;
+};
+
+/* A stage with its slots: a stage replica of the schedule. */
+struct exec_stage {
+    struct stage stage;
+    struct param_memory memory; /* of its parameters */
+    int id;                  /* 0 .. stages - 1 */
+    int stage_replica;             /* 0 .. replicas * stages - 1 */
+    void **pointer;          /* owned; of all slots and sets, which point into it */
+    struct exec_slot *slot;  /* owned; [slots] */
+    int slots, slot_next;    /* where the search for a free one begins */
+    struct exec_saves *saves; /* owned; [save_sets] */
+    int save_sets;
+    struct exec_keep *keep; /* owned; [keeps]; unless the schedule splits backward one, whose
+                               buffers are the rank's scratch */
+    int keeps;
+    int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
+    bool *again;             /* owned; [m] the training list recomputes it */
+    struct dp dp;
+    const struct segments *segments; /* of the plan */
+};
+
+/* When instructions ran (exec_trace.c). */
+struct exec_trace {
+    int64_t first;            /* the device's timer number 0 of these */
+    int64_t runs;             /* of the training list */
+    int64_t at;               /* the instruction under way, from 0, or -1 */
+    uint8_t *waits;           /* owned; [EXEC_TRACED][instructions] of each, in that run */
+    struct exec_event *event; /* owned; [instructions]; NULL: not asked for */
+};
+
+/* Of the transport; base NULL: each arena of it is the device's own. */
+struct exec_window {
+    void *base;
+    int64_t bytes;
+};
+
+struct exec {
+    struct exec_args a;
+    struct mesh mesh;
+    int coord[AXIS_COUNT];
+    struct arena arena[MEMORY_KINDS];
+    void *taken[MEMORY_KINDS];      /* owned: an arena's memory; NULL: it is the transport's */
+    struct exec_window data_window; /* gradients, and weights where data ranks share the updates */
+    struct exec_window stream_window; /* activations, scratch, communication */
+    bool guards;              /* arenas have them, and what is not in use is NaN */
+    struct comm_group *group[GROUP_KINDS]; /* owned; NULL: the rank is alone */
+    struct dp_flight flight;               /* of data ranks' group */
+    struct optim optim;
+    struct param_store **store; /* owned; [stages_here] */
+    struct exec_stage *stage; /* owned; [stages_here], by their number in the pipeline */
+    int stages_here;
+    int *here;                /* owned; [replicas * stages] index into stage or -1 */
+    struct stage_work scratch;
+    bool cut;                 /* a backward is between two of its segments */
+    void **ring;              /* owned; [rings] gradients on their way to the stage before */
+    struct comm_req *ring_sent; /* owned; [rings] */
+    int rings, ring_next;
+    char *input;               /* device (share, T): ids, or rows of the accumulation type */
+    int32_t *targets;          /* device (share, T) */
+    int64_t input_bytes;       /* of one position of `input` */
+    double *wide;              /* owned, of the host: a batch of rows, where that type is f64 */
+    double *loss, *scalars;    /* device */
+    uint32_t *step;            /* device: number of the step under way */
+    void *rope;                /* device */
+
+    /* the run in progress */
+    const struct sched *sched;
+    const struct exec_batch *batch;
+    const struct exec_hooks *hooks;
+    int64_t at;                /* instruction index */
+
+    bool records;                    /* a list is being recorded */
+    struct dev_graph *graph;         /* owned; NULL: none. Of the training list, for batches of */
+    struct exec_batch recorded;      /* these extents (its arrays are no one's) */
+
+    struct exec_trace trace;
+    struct step_traffic counted; /* before this run */
+    bool counts;                 /* its traffic is one that is planned */
+};
 
 #endif

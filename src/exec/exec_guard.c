@@ -20,13 +20,6 @@ bool exec_guarded(const struct exec_args *a)
     return on && (a->dev->kind == DEV_REF || a->dev->kind == DEV_CPU);
 }
 
-enum err exec_guard_check(const struct exec *x)
-{
-    for (int k = 0; k < MEMORY_KINDS; k++)
-        TRY(arena_check(&x->arena[k]));
-    return ERR_OK;
-}
-
 /* Of a slot, those that have no save set's. */
 void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(*save)[SAVE_COUNT])
 {

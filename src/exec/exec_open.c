@@ -70,25 +70,6 @@ static enum err open_arenas(struct exec *x)
 
 /* ---- groups and channels ---- */
 
-/* A group's id is its kind and its first member, so that the sets of one kind do not meet. */
-static enum err open_group(struct exec *x, const struct group *g, int *ranks,
-                           struct comm_group **out)
-{
-    int n = groups_ranks(&x->mesh, g, comm_rank(x->a.world), ranks);
-    if (n < 2)
-        return ERR_OK;
-    struct comm_group_args a = {.id = (int)g->kind * x->mesh.world + ranks[0], .ranks = ranks,
-                                .n = n, .max_bytes = g->max_bytes, .overlapped = g->overlapped,
-                                .also_nccl = g->also_nccl,
-                                .mem = g->host ? COMM_HOST : COMM_DEVICE};
-    if (g->window) { /* members have the same layout: all lies at the same places */
-        const struct exec_window *w = g->kind == GROUP_DP ? &x->data_window : &x->stream_window;
-        a.window = w->base;
-        a.window_bytes = w->bytes;
-    }
-    return comm_group_open(x->a.world, &a, out);
-}
-
 /* The channels that this rank's list names. */
 static enum err open_channels(struct exec *x)
 {
@@ -98,27 +79,38 @@ static enum err open_channels(struct exec *x)
     struct comm_channel *c = NULL;
     TRY(mem_new(n, sizeof *of, "channels", &of));
     enum err err = mem_new(n, sizeof *c, "channels", &c);
-    if (err == ERR_OK) {
-        groups_channels(s, pp, of);
-        for (int i = 0; i < n; i++) {
-            int peer = exec_world_rank(x, of[i].peer);
-            c[i] =
-                (struct comm_channel){of[i].sends ? me : peer, of[i].sends ? peer : me, of[i].lane};
-        }
-        err = comm_channels_open(x->a.world, c, n);
+    groups_channels(s, pp, of);
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        int peer = exec_world_rank(x, of[i].peer);
+        c[i] = (struct comm_channel){of[i].sends ? me : peer, of[i].sends ? peer : me, of[i].lane};
     }
+    if (err == ERR_OK)
+        err = comm_channels_open(x->a.world, c, n);
     mem_free(of);
     mem_free(c);
     return err;
 }
 
+/* A group's id is its kind and its first member, so that the sets of one kind do not meet. */
 static enum err open_groups(struct exec *x)
 {
-    int *ranks;
+    int *ranks, n;
     enum err err = ERR_OK;
     TRY(mem_new(x->mesh.world, sizeof *ranks, "a group's ranks", &ranks));
-    for (int k = 0; k < GROUP_KINDS && err == ERR_OK; k++)
-        err = open_group(x, &x->a.groups[k], ranks, &x->group[k]);
+    for (int k = 0; k < GROUP_KINDS && err == ERR_OK; k++) {
+        const struct group *g = &x->a.groups[k];
+        if ((n = groups_ranks(&x->mesh, g, comm_rank(x->a.world), ranks)) < 2)
+            continue;
+        /* Members have the same layout: in a window all lies at the same places. */
+        const struct exec_window *w = k == GROUP_DP ? &x->data_window : &x->stream_window;
+        struct comm_group_args a = {.id = k * x->mesh.world + ranks[0], .ranks = ranks, .n = n,
+                                    .max_bytes = g->max_bytes, .overlapped = g->overlapped,
+                                    .also_nccl = g->also_nccl,
+                                    .mem = g->host ? COMM_HOST : COMM_DEVICE,
+                                    .window = g->window ? w->base : NULL,
+                                    .window_bytes = g->window ? w->bytes : 0};
+        err = comm_group_open(x->a.world, &a, &x->group[k]);
+    }
     mem_free(ranks);
     return err == ERR_OK ? open_channels(x) : err;
 }
@@ -144,20 +136,11 @@ static enum err fill_rope(struct exec *x)
     return err;
 }
 
-/* Rows of n pointers each out of those that are left. */
-static void *rows_of(void ***left, int parts, int n)
-{
-    void **rows = *left;
-    *left += parts * n;
-    return rows;
-}
-
 /* Room for the pointers of all that a stage has; take() sets them. */
 static enum err open_slots(struct exec *x, struct exec_stage *e)
 {
     const struct sched_report *r = x->a.of.report;
     int m = x->a.of.sched->m, parts = model_stage_parts(&x->a.of.cut[e->id]);
-    void **left;
     e->slots = r->stage_peak[e->stage_replica];
     e->save_sets = r->save_peak[e->stage_replica];
     e->keeps = x->a.of.splits ? r->grad_peak[e->stage_replica] : 1;
@@ -169,17 +152,18 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     TRY(mem_new(m, sizeof *e->again, "slots", &e->again));
     TRY(mem_new((int64_t)parts * ((e->slots + e->save_sets) * SAVE_COUNT + e->keeps * KEEP_COUNT),
                 sizeof *e->pointer, "slots", &e->pointer));
-    left = e->pointer;
+    void *(*saves)[SAVE_COUNT] = (void *)e->pointer;
+    void *(*keeps)[KEEP_COUNT] = (void *)(saves + (e->slots + e->save_sets) * parts);
     for (int i = 0; i < m; i++)
         e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
-    for (int i = 0; i < e->slots; i++) {
+    for (int i = 0; i < e->slots; i++, saves += parts) {
         e->slot[i].set = EXEC_NO_SLOT;
-        e->slot[i].slot.save = rows_of(&left, parts, SAVE_COUNT);
+        e->slot[i].slot.save = saves;
     }
-    for (int i = 0; i < e->save_sets; i++)
-        e->saves[i].save = rows_of(&left, parts, SAVE_COUNT);
-    for (int i = 0; i < e->keeps; i++)
-        e->keep[i].keep = (struct stage_keep){rows_of(&left, parts, KEEP_COUNT), x->a.of.splits};
+    for (int i = 0; i < e->save_sets; i++, saves += parts)
+        e->saves[i].save = saves;
+    for (int i = 0; i < e->keeps; i++, keeps += parts)
+        e->keep[i].keep = (struct stage_keep){keeps, x->a.of.splits};
     return ERR_OK;
 }
 
@@ -220,8 +204,7 @@ static void *place_of(struct exec *x, const struct buffer *b, int i)
     case BUFFER_V: return &e->memory.v;
     case BUFFER_SLOT: return &e->slot[i].slot.save[b->layer][b->id];
     case BUFFER_OUT: return &e->slot[i].slot.out;
-    case BUFFER_SAVE:
-        return &e->saves[i].save[b->layer][b->id];
+    case BUFFER_SAVE: return &e->saves[i].save[b->layer][b->id];
     case BUFFER_KEEP: return &e->keep[i].keep.keep[b->layer][b->id];
     case BUFFER_WORK: return &x->scratch.at[b->id];
     case BUFFER_WORK_KEEP: return &x->scratch.keep[b->id];
@@ -265,15 +248,8 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
     struct stage_args s = {.memory = e->memory, .copy = e->stage_replica >= of->sched->stages,
                            .share = x->coord[AXIS_DP], .shares = of->shares};
     e->stage = (struct stage){
-        .model = of->model,
-        .split = of->split,
-        .span = of->cut[e->id],
-        .samples = of->samples,
-        .dev = a->dev,
-        .work = &x->scratch,
-        .rope = x->rope,
-        .loss = x->loss,
-        .seed = a->seed,
+        .model = of->model, .split = of->split, .span = of->cut[e->id], .samples = of->samples,
+        .dev = a->dev, .work = &x->scratch, .rope = x->rope, .loss = x->loss, .seed = a->seed,
         .tp = {a->dev, tp, x->group[GROUP_KV], of->split.tp, x->coord[AXIS_TP], of->split.sp,
                of->split.tp > 1 ? a->tp_rows : 0, a->tp_chunked || (tp && comm_group_copies(tp))}};
     if (of->redo) {
@@ -290,13 +266,10 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
     }
     if (!of->splits)
         stage_keep_share(&e->stage, &e->keep[0].keep);
-    return dp_open(&e->dp, &(struct dp_args){.group = x->group[GROUP_DP],
-                                             .tp = &e->stage.tp,
+    return dp_open(&e->dp, &(struct dp_args){.group = x->group[GROUP_DP], .tp = &e->stage.tp,
                                              .store = &e->stage.params,
-                                             .first = e->segments->sum,
-                                             .sums = e->segments->sums,
-                                             .parts = e->stage.parts,
-                                             .flight = &x->flight});
+                                             .first = e->segments->sum, .sums = e->segments->sums,
+                                             .parts = e->stage.parts, .flight = &x->flight});
 }
 
 /* All buffers, and what stands over them. */
@@ -317,23 +290,6 @@ static enum err open_stages(struct exec *x)
     return ERR_OK;
 }
 
-static enum err open_optim(struct exec *x)
-{
-    TRY(mem_new(x->stages_here, sizeof *x->store, "the stores of a rank", &x->store));
-    for (int i = 0; i < x->stages_here; i++)
-        x->store[i] = &x->stage[i].stage.params;
-    x->optim = (struct optim){.rule = x->a.optim,
-                              .dev = x->a.dev,
-                              .world = x->group[GROUP_SUMS],
-                              .store = x->store,
-                              .stores = x->stages_here,
-                              .sums = x->scalars,
-                              .step_scalars = x->scalars + SUMS_COUNT,
-                              .replica = x->coord[AXIS_DP],
-                              .replicas = x->mesh.size[AXIS_DP]};
-    return ERR_OK;
-}
-
 static enum err open_all(struct exec *x)
 {
     const struct sched *s = x->a.of.sched;
@@ -346,7 +302,13 @@ static enum err open_all(struct exec *x)
         if (in.op == SCHED_R) /* what the list computes again need not be kept by its forward */
             x->stage[x->here[sched_stage_replica(s, in.stage, in.mb)]].again[in.mb] = true;
     }
-    TRY(open_optim(x));
+    TRY(mem_new(x->stages_here, sizeof *x->store, "the stores of a rank", &x->store));
+    for (int i = 0; i < x->stages_here; i++)
+        x->store[i] = &x->stage[i].stage.params;
+    x->optim = (struct optim){.rule = x->a.optim, .dev = x->a.dev, .world = x->group[GROUP_SUMS],
+                              .store = x->store, .stores = x->stages_here, .sums = x->scalars,
+                              .step_scalars = x->scalars + SUMS_COUNT,
+                              .replica = x->coord[AXIS_DP], .replicas = x->mesh.size[AXIS_DP]};
     exec_poison_scratch(x);
     return exec_trace_open(x);
 }
@@ -406,16 +368,12 @@ void exec_close(struct exec *x)
     mem_free(x);
 }
 
-/* ---- what others ask ---- */
-
 enum err exec_init(struct exec *x, uint64_t seed, int threads)
 {
     for (int i = 0; i < x->stages_here; i++)
         TRY(param_init(&x->stage[i].stage.params, seed, threads));
     return ERR_OK;
 }
-
-/* ---- shared updates ---- */
 
 enum err exec_weights_keep(struct exec *x)
 {
@@ -441,36 +399,6 @@ enum err exec_grads_gather(struct exec *x)
     for (int i = 0; i < x->stages_here; i++)
         TRY(dp_gather(&x->stage[i].dp, 0, x->stage[i].stage.params.elements));
     return ERR_OK;
-}
-
-struct param_store **exec_stores(struct exec *x)
-{
-    return x->store;
-}
-
-int exec_stage_count(const struct exec *x)
-{
-    return x->stages_here;
-}
-
-struct stage *exec_stage_at(struct exec *x, int i)
-{
-    return &x->stage[i].stage;
-}
-
-int exec_stage_id(const struct exec *x, int i)
-{
-    return x->stage[i].id;
-}
-
-struct comm_group *exec_world_group(struct exec *x)
-{
-    return x->group[GROUP_WORLD];
-}
-
-struct comm_group *exec_tp_group(struct exec *x)
-{
-    return x->group[GROUP_TP];
 }
 
 void exec_zero_grads(struct exec *x)

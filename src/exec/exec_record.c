@@ -31,25 +31,6 @@ static void forget(void *arg)
     exec_forget(arg);
 }
 
-/* Ends the recording of a step in whose midst a call has failed; its message stays. */
-static enum err give_up(struct exec *x, enum err err)
-{
-    char text[2048];
-    snprintf(text, sizeof text, "%s", err_text());
-    if (x->a.dev->ops->graph_end(x->a.dev, &x->graph) == ERR_OK)
-        exec_forget(x);
-    return err_set(err, __FILE__, __LINE__, "%s, while it was being recorded", text);
-}
-
-/* Has every rank a recording? */
-static enum err agree(struct exec *x, bool *all)
-{
-    double lack = x->graph ? 0 : 1;
-    TRY(comm_all_reduce(x->group[GROUP_WORLD], &lack, 1, DT_F64, COMM_SUM));
-    *all = lack == 0;
-    return ERR_OK;
-}
-
 enum err exec_record(struct exec *x, const struct exec_batch *b, const struct exec_hooks *hooks,
                      bool *done)
 {
@@ -60,8 +41,13 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
     x->records = true;
     enum err err = exec_perform(x);
     x->records = false;
-    if (err != ERR_OK)
-        return give_up(x, err);
+    if (err != ERR_OK) { /* its message stays */
+        char text[2048];
+        snprintf(text, sizeof text, "%s", err_text());
+        if (dev->ops->graph_end(dev, &x->graph) == ERR_OK)
+            exec_forget(x);
+        return err_set(err, __FILE__, __LINE__, "%s, while it was being recorded", text);
+    }
     err = dev->ops->graph_end(dev, &x->graph);
     if (err != ERR_OK)
         log_line(LOG_WARN, "exec: the step cannot be recorded, so each is queued call by call: %s",
@@ -69,9 +55,10 @@ enum err exec_record(struct exec *x, const struct exec_batch *b, const struct ex
     if (x->graph) /* a peer may fail from here on */
         comm_graph_captured(x->a.world, forget, x);
     x->recorded = (struct exec_batch){.samples = b->samples, .t = b->t, .row0 = b->row0};
-    *done = false;
-    err = agree(x, done);
-    if (err != ERR_OK || !*done)
+    double lacks = !x->graph; /* ranks that have none */
+    err = comm_all_reduce(x->group[GROUP_WORLD], &lacks, 1, DT_F64, COMM_SUM);
+    *done = err == ERR_OK && lacks == 0;
+    if (!*done)
         exec_forget(x);
     return err;
 }
@@ -89,9 +76,4 @@ enum err exec_replay(struct exec *x, const struct exec_batch *b, const struct ex
     TRY(exec_feed(x, b));
     TRY(x->a.dev->ops->graph_launch(x->a.dev, x->graph));
     return comm_graph_launched(x->a.world, b->step, seconds);
-}
-
-bool exec_recorded(const struct exec *x)
-{
-    return x->graph;
 }

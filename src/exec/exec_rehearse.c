@@ -55,44 +55,36 @@ static enum err rehearse_each(struct exec *x, int mb, enum backward how)
     return ERR_OK;
 }
 
-/* The first time weight gradients are written, the second time added to: other GEMMs. So it is
- * in a step, where a head comes before the embedding here that shares its matrix. A list with
- * halves may have whole backwards, too. */
-static enum err rehearse_twice(struct exec *x, int mb)
+/* In the ways first .. last, with the first microbatch, and with the last one if that is short
+ * besides. Weight gradients are written the first time and added to the second: other GEMMs. So it
+ * is in a step, where a head comes before the embedding here that shares its matrix. */
+static enum err rehearse(struct exec *x, const struct exec_batch *b, enum backward first,
+                         enum backward last)
 {
-    for (enum backward how = x->a.of.splits ? HALVES : WHOLE; how <= WHOLE; how++) {
-        exec_zero_grads(x);
-        TRY(rehearse_each(x, mb, how));
-        TRY(rehearse_each(x, mb, how));
-    }
-    return ERR_OK;
-}
-
-static enum err rehearse_forward(struct exec *x, int mb)
-{
-    return rehearse_each(x, mb, NONE);
-}
-
-/* With the first microbatch, and with the last one if that is short besides. */
-static enum err each_size(struct exec *x, const struct exec_batch *b,
-                          enum err (*one)(struct exec *x, int mb))
-{
-    int64_t all = b->samples, full = x->a.of.samples;
+    int64_t full = x->a.of.samples;
+    bool rest = b->samples > full && b->samples % full;
     exec_begin(x, x->a.of.sched, b, NULL);
     TRY(exec_feed(x, b));
-    TRY(one(x, 0));
-    if (all > full && all % full)
-        TRY(one(x, (int)(all / full)));
+    for (int size = 0; size <= rest; size++)
+        for (enum backward how = first; how <= last; how++) {
+            int mb = size ? (int)(b->samples / full) : 0;
+            if (how != NONE) {
+                exec_zero_grads(x);
+                TRY(rehearse_each(x, mb, how));
+            }
+            TRY(rehearse_each(x, mb, how));
+        }
     x->batch = NULL;
     return x->a.dev->ops->sync(x->a.dev);
 }
 
+/* A list with halves may have whole backwards, too. */
 enum err exec_rehearse(struct exec *x, const struct exec_batch *b)
 {
-    return each_size(x, b, rehearse_twice);
+    return rehearse(x, b, x->a.of.splits ? HALVES : WHOLE, WHOLE);
 }
 
 enum err exec_rehearse_forward(struct exec *x, const struct exec_batch *b)
 {
-    return each_size(x, b, rehearse_forward);
+    return rehearse(x, b, NONE, NONE);
 }

@@ -7,7 +7,6 @@
  */
 #include "exec/exec_local.h"
 
-/* Samples of microbatch mb: full ones, and the rest in the last. */
 struct stage_mb exec_mb_of(const struct exec *x, int mb)
 {
     const struct exec_batch *b = x->batch;
@@ -35,9 +34,9 @@ enum err exec_await(struct exec *x, struct comm_req *r)
 {
     if (!r->world)
         return ERR_OK;
-    TRY(exec_trace_wait(x));
+    TRY(exec_trace_wait(x, false));
     TRY(comm_finish(r));
-    return exec_trace_waited(x);
+    return exec_trace_wait(x, true);
 }
 
 bool exec_is_here(const struct exec *x, int id, int mb)

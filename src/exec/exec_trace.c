@@ -50,12 +50,6 @@ void exec_trace_close(struct exec *x)
     mem_free(x->trace.event);
 }
 
-void exec_trace_run(struct exec *x)
-{
-    if (x->trace.event && x->sched == x->a.of.sched)
-        x->trace.runs++;
-}
-
 enum err exec_trace_begin(struct exec *x, int64_t *outer)
 {
     struct exec_trace *t = &x->trace;
@@ -75,23 +69,16 @@ enum err exec_trace_end(struct exec *x, int64_t outer)
     return at < 0 ? ERR_OK : x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, at, END));
 }
 
-enum err exec_trace_wait(struct exec *x)
+enum err exec_trace_wait(struct exec *x, bool over)
 {
     struct exec_trace *t = &x->trace;
     if (t->at < 0)
         return ERR_OK;
-    int before = *waits_of(x, 0, t->at);
-    ENSURE(before < WAITS);
-    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, WAIT + 2 * before));
-}
-
-enum err exec_trace_waited(struct exec *x)
-{
-    struct exec_trace *t = &x->trace;
-    if (t->at < 0)
-        return ERR_OK;
-    int before = (*waits_of(x, 0, t->at))++;
-    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, WAITED + 2 * before));
+    uint8_t *waits = waits_of(x, 0, t->at);
+    int k = (over ? WAITED : WAIT) + 2 * *waits;
+    ENSURE(*waits < WAITS);
+    *waits += over;
+    return x->a.dev->ops->timer_record(x->a.dev, timer_of(x, 0, t->at, k));
 }
 
 /* ---- reading ---- */

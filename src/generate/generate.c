@@ -116,8 +116,8 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
     int64_t at = dtype_size(dev->at);
     char *mine = (char *)r->logits + r->rank.coord[AXIS_TP] * cols * at;
     TRY(head_row_logits(s, mb, slot, r->row, mine));
-    if (exec_tp_group(r->rank.x))
-        TRY(comm_all_gather(exec_tp_group(r->rank.x), r->logits, mine, cols, dev->at));
+    if (r->rank.x->group[GROUP_TP])
+        TRY(comm_all_gather(r->rank.x->group[GROUP_TP], r->logits, mine, cols, dev->at));
     TRY(dev_d2h(dev, r->raw, r->logits, all * at));
     TRY(dev->ops->sync(dev));
     for (int64_t i = 0; i < all; i++)

@@ -90,7 +90,7 @@ enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char 
      * on them is disturbed by one alone. */
     bool idle = options_device(s->o) == DEV_CUDA;
     c->helpers = idle ? (int)num_min(IDLE_HELPERS, k->threads - 1) : 1;
-    enum err err = param_duty_open(&c->duty, exec_stores(k->x), exec_stage_count(k->x),
+    enum err err = param_duty_open(&c->duty, k->x->store, k->x->stages_here,
                                    k->coord[AXIS_DP], s->mesh.size[AXIS_DP]);
     if (err == ERR_OK)
         err = param_snapshot_open(&c->snapshot, &c->duty, s->memory[k->coord[AXIS_PP]].copy);

@@ -346,12 +346,12 @@ static enum err list_param(struct team *t, const struct param *p, int kinds)
 
 static enum err list_ranges(struct team *t, struct exec *x, int kinds)
 {
-    struct param_store *const *store = exec_stores(x);
+    struct param_store *const *store = x->store;
     int64_t most = 1;
-    for (int i = 0; i < exec_stage_count(x); i++)
+    for (int i = 0; i < x->stages_here; i++)
         most += (int64_t)store[i]->n * (1 + (kinds - 1) * param_share_pieces(store[i]));
     TRY(mem_new(most, sizeof *t->range, "what a rank reads", &t->range));
-    for (int i = 0; i < exec_stage_count(x); i++)
+    for (int i = 0; i < x->stages_here; i++)
         for (int j = 0; j < store[i]->n; j++)
             TRY(list_param(t, &store[i]->param[j], kinds));
     return ERR_OK;

@@ -71,11 +71,11 @@ enum err train_weights_finite(const struct train_rank *r, bool *finite, struct t
     double key[2] = {0, 0};
     bool found = false;
     /* A null device has none. */
-    int first = -1, stages = dev->kind == DEV_NULL ? 0 : exec_stage_count(r->rank.x);
+    int first = -1, stages = dev->kind == DEV_NULL ? 0 : r->rank.x->stages_here;
     enum err err = ERR_OK;
     for (int i = 0; i < stages && err == ERR_OK; i++) {
-        const struct param_store *s = exec_stores(r->rank.x)[i];
-        int id = exec_stage_id(r->rank.x, i);
+        const struct param_store *s = r->rank.x->store[i];
+        int id = r->rank.x->stage[i].id;
         for (int k = 0; k < s->n && err == ERR_OK && !(found && key[0] <= id); k++) {
             const struct param *p = &s->param[k];
             struct probe_operand o = {.p = param_w(p), .rows = 1, .cols = p->count,
@@ -160,8 +160,8 @@ static void add_param(const struct search *s, struct text *t)
     const struct train_rank *r = s->r;
     for (int i = 0; i < s->probe.operands; i++) {
         const struct probe_operand *o = &s->probe.operand[i];
-        for (int k = 0; k < exec_stage_count(r->rank.x) && o->rows > 0; k++) {
-            const struct param_store *of = exec_stores(r->rank.x)[k];
+        for (int k = 0; k < r->rank.x->stages_here && o->rows > 0; k++) {
+            const struct param_store *of = r->rank.x->store[k];
             for (int n = 0; n < of->n; n++) {
                 const char *w = of->w + of->param[n].offset * of->ct;
                 const char *grad = of->grad + of->param[n].offset * of->at;
@@ -182,9 +182,9 @@ static void add_place(const struct search *s, struct text *t)
 {
     const struct stage *of = NULL;
     enum pass pass = pass_of(s->in);
-    for (int i = 0; i < exec_stage_count(s->r->rank.x) && !of; i++)
-        if (sched_op_names_stage(s->in.op) && exec_stage_id(s->r->rank.x, i) == s->in.stage)
-            of = exec_stage_at(s->r->rank.x, i);
+    for (int i = 0; i < s->r->rank.x->stages_here && !of; i++)
+        if (sched_op_names_stage(s->in.op) && s->r->rank.x->stage[i].id == s->in.stage)
+            of = &s->r->rank.x->stage[i].stage;
     text_add(t, "%s of ", pass_name[pass]);
     if (pass == PASS_END) {
         text_add(t, "the step");

@@ -167,7 +167,7 @@ enum err rank_open(struct rank *k, const struct rank_args *a)
     x.world = k->world;
     x.trace = a->trace;
     TRY(exec_open(&x, &k->x));
-    k->all = exec_world_group(k->x);
+    k->all = k->x->group[GROUP_WORLD];
     return ERR_OK;
 }
 

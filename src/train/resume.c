@@ -21,12 +21,12 @@ static enum err load_all(struct train_rank *r, const struct state_index *x)
 {
     const struct weights saved = {.state = *x};
     const struct load from = {&r->s->model, &saved, r->rank.threads};
-    struct param_store *const *store = exec_stores(r->rank.x);
+    struct param_store *const *store = r->rank.x->store;
     double begin = log_now();
     TRY(load_stores(&from, r->rank.x, true));
     r->load_s = log_now() - begin;
     r->loaded = 0;
-    for (int i = 0; i < exec_stage_count(r->rank.x); i++)
+    for (int i = 0; i < r->rank.x->stages_here; i++)
         r->loaded += (store[i]->elements + 2 * store[i]->elements / store[i]->shares) *
                      dtype_size(r->rank.dev->at);
     return ERR_OK;

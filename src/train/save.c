@@ -33,8 +33,8 @@ struct saver {
 /* This rank's parameter of that name. */
 static const struct param *own(const struct saver *v, const struct model_param *p)
 {
-    struct param_store *const *store = exec_stores(v->rank->x);
-    for (int i = 0; i < exec_stage_count(v->rank->x); i++)
+    struct param_store *const *store = v->rank->x->store;
+    for (int i = 0; i < v->rank->x->stages_here; i++)
         for (int j = 0; j < store[i]->n; j++)
             if (strcmp(store[i]->param[j].spec.name, p->name) == 0 &&
                 !store[i]->param[j].spec.tied_copy)

@@ -234,7 +234,7 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
             FAIL(ERR_INTERNAL, "train.graph on: step %lld cannot be recorded on every rank; use "
                                "auto or off", (long long)r->step);
     }
-    if (exec_recorded(r->rank.x)) {
+    if (r->rank.x->graph) {
         r->replayed++;
         return exec_replay(r->rank.x, b, hooks, r->slowest);
     }
@@ -253,7 +253,7 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(run_step(r, &b, hooks));
     if (r->step == r->resumed + WARM_STEPS)
         comm_warmup_end(r->rank.world);
-    TRY(exec_land(r->rank.x, landing(r, r->step))); /* its sums are on their way */
+    TRY(optim_land(&r->rank.x->optim, landing(r, r->step))); /* its sums are on their way */
     r->queued = r->step;
     TRY(timer_end(r, r->step));
     TRY(dev->ops->event_record(dev, (int)(r->step % TRAIN_AHEAD)));

@@ -150,10 +150,10 @@ static int64_t padding_of(const struct param_store *s)
 static void save_open(struct saver *s, struct exec *x, int rank)
 {
     int64_t planned = run.r->copy[rank];
-    s->stores = exec_stage_count(x);
+    s->stores = x->stages_here;
     s->slack = 0;
     for (int i = 0; i < s->stores; i++) {
-        s->store[i] = &exec_stage_at(x, i)->params;
+        s->store[i] = &x->stage[i].stage.params;
         s->slack += PARAM_KINDS * padding_of(s->store[i]) * s->store[i]->at;
     }
     CHECK_OK(param_duty_open(&s->duty, s->store, s->stores, rank / run.l->tp % run.l->dp,
@@ -193,8 +193,8 @@ static void save_end(struct saver *s)
 /* A few slots, cut anywhere. */
 static void deal_to_slots(struct exec *x)
 {
-    for (int i = 0; i < exec_stage_count(x); i++) {
-        struct param_store *s = &exec_stage_at(x, i)->params;
+    for (int i = 0; i < x->stages_here; i++) {
+        struct param_store *s = &x->stage[i].stage.params;
         s->slot = num_ceil_div(s->elements / s->shares, 5 + i);
     }
 }
@@ -246,8 +246,8 @@ static enum err fill_piece(const struct param_piece *p, enum param_kind kind, in
 
 static enum err filled(struct exec *x, int rank)
 {
-    for (int i = 0; i < exec_stage_count(x); i++) {
-        const struct param_store *s = &exec_stage_at(x, i)->params;
+    for (int i = 0; i < x->stages_here; i++) {
+        const struct param_store *s = &x->stage[i].stage.params;
         for (int j = 0; j < s->n; j++)
             for (enum param_kind kind = 0; kind < PARAM_KINDS; kind++)
                 for (int k = 0; k < param_share_pieces(s); k++) {
@@ -256,9 +256,9 @@ static enum err filled(struct exec *x, int rank)
                         TRY(fill_piece(&p, kind, 1 + (7 * j + 3 * rank) % 41));
                 }
     }
-    run.rank[rank].stores = exec_stage_count(x);
-    for (int i = 0; i < exec_stage_count(x); i++)
-        run.rank[rank].store[i] = &exec_stage_at(x, i)->params;
+    run.rank[rank].stores = x->stages_here;
+    for (int i = 0; i < x->stages_here; i++)
+        run.rank[rank].store[i] = &x->stage[i].stage.params;
     return ERR_OK;
 }
 

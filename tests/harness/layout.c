@@ -156,14 +156,14 @@ static enum err give_values(struct job *job, const struct param *p, bool gradien
 static enum err give_params(struct job *job, struct exec *x, bool gradients, bool counts_tokens)
 {
     for (int copies = 0; copies < 2; copies++) {
-        for (int i = 0; i < exec_stage_count(x); i++) {
-            const struct param_store *s = &exec_stage_at(x, i)->params;
+        for (int i = 0; i < x->stages_here; i++) {
+            const struct param_store *s = &x->stage[i].stage.params;
             for (int j = 0; j < s->n; j++)
                 if ((s->param[j].counted && counts_tokens) == !copies)
                     TRY(give_values(job, &s->param[j], gradients, !copies));
         }
-        if (exec_world_group(x))
-            TRY(comm_barrier(exec_world_group(x)));
+        if (x->group[GROUP_WORLD])
+            TRY(comm_barrier(x->group[GROUP_WORLD]));
     }
     return ERR_OK;
 }
@@ -223,7 +223,7 @@ static enum err judge(struct rank *k)
 {
     double landed[SUMS_COUNT];
     struct optim_step s = read_step(k);
-    TRY(exec_land(k->x, landed));
+    TRY(optim_land(&k->x->optim, landed));
     TRY(k->dev->ops->sync(k->dev));
     TRY(optim_judge(&s, landed, &k->result));
     note(k);
@@ -239,8 +239,8 @@ static void put_number(char *to, int64_t i, int64_t bytes, double v)
 static enum err open_weights(const struct layout *l, struct exec *x)
 {
     TRY(exec_init(x, 1234, 2));
-    for (int i = 0; l->weights && i < exec_stage_count(x); i++) {
-        struct param_store *s = &exec_stage_at(x, i)->params;
+    for (int i = 0; l->weights && i < x->stages_here; i++) {
+        struct param_store *s = &x->stage[i].stage.params;
         for (int j = 0; j < s->n; j++) {
             struct param *p = &s->param[j];
             double *global;
@@ -265,8 +265,8 @@ static enum err open_weights(const struct layout *l, struct exec *x)
  * where zeros are kept. */
 static enum err poison(struct exec *x)
 {
-    for (int i = 0; i < exec_stage_count(x); i++) {
-        const struct param_store *s = &exec_stage_at(x, i)->params;
+    for (int i = 0; i < x->stages_here; i++) {
+        const struct param_store *s = &x->stage[i].stage.params;
         for (int j = 0; j < s->n; j++) {
             char *host;
             int64_t bytes = s->param[j].count * s->at;
@@ -288,7 +288,7 @@ static enum err run_step(struct rank *k, const struct exec_batch *b, const struc
         exec_zero_grads(k->x);
         TRY(exec_record(k->x, b, hooks, &done));
     }
-    if (exec_recorded(k->x)) {
+    if (k->x->graph) {
         k->replayed++;
         return exec_replay(k->x, b, hooks, 10);
     }
