@@ -61,26 +61,6 @@ static void add_piece(struct checkpoint *c, const struct param_piece *piece, enu
     }
 }
 
-static enum err list_chunks(struct checkpoint *c)
-{
-    int64_t most = num_max(1, (int64_t)PARAM_KINDS * 3 * c->duty.n);
-    TRY(mem_new(most, sizeof *c->chunk, "the chunks of a shard", &c->chunk));
-    TRY(mem_new(most, sizeof *c->source, "the chunks of a shard", &c->source));
-    for (int kind = 0; kind < PARAM_KINDS; kind++)
-        for (int i = 0; i < c->duty.n; i++)
-            add_piece(c, &c->duty.piece[i], (enum param_kind)kind);
-    return ERR_OK;
-}
-
-static enum err config_text(struct checkpoint *c)
-{
-    struct text yaml = {0};
-    struct options mine = *c->s->o;
-    mine.model.vocab = c->s->model.vocab;
-    conf_print(&options_table, &mine, &yaml);
-    return text_done(&yaml, &c->config);
-}
-
 enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char *run,
                          const struct fs_lock *lock)
 {
@@ -90,16 +70,26 @@ enum err checkpoint_open(struct checkpoint *c, const struct rank *k, const char 
      * on them is disturbed by one alone. */
     bool idle = options_device(s->o) == DEV_CUDA;
     c->helpers = idle ? (int)num_min(IDLE_HELPERS, k->threads - 1) : 1;
-    enum err err = param_duty_open(&c->duty, k->x->store, k->x->stages_here,
-                                   k->coord[AXIS_DP], s->mesh.size[AXIS_DP]);
-    if (err == ERR_OK)
-        err = param_snapshot_open(&c->snapshot, &c->duty, s->memory[k->coord[AXIS_PP]].copy);
-    if (err == ERR_OK)
-        err = list_chunks(c);
-    if (err == ERR_OK)
-        err = config_text(c);
-    if (err != ERR_OK)
-        checkpoint_close(c);
+    enum err err;
+    struct text yaml = {0};
+    TRY_OR(out_close, param_duty_open(&c->duty, k->x->store, k->x->stages_here, k->coord[AXIS_DP],
+                                      s->mesh.size[AXIS_DP]));
+    TRY_OR(out_close, param_snapshot_open(&c->snapshot, &c->duty,
+                                          s->memory[k->coord[AXIS_PP]].copy));
+    int64_t most = num_max(1, (int64_t)PARAM_KINDS * 3 * c->duty.n);
+    TRY_OR(out_close, mem_new(most, sizeof *c->chunk, "the chunks of a shard", &c->chunk));
+    TRY_OR(out_close, mem_new(most, sizeof *c->source, "the chunks of a shard", &c->source));
+    for (int kind = 0; kind < PARAM_KINDS; kind++)
+        for (int i = 0; i < c->duty.n; i++)
+            add_piece(c, &c->duty.piece[i], (enum param_kind)kind);
+    struct options mine = *s->o;
+    mine.model.vocab = s->model.vocab;
+    conf_print(&options_table, &mine, &yaml);
+    TRY_OR(out_close, text_done(&yaml, &c->config));
+    return ERR_OK;
+out_close:
+    checkpoint_close(c);
+    text_free(&yaml);
     return err;
 }
 
@@ -133,30 +123,6 @@ static struct state_save save_of(const struct checkpoint *c)
                                .most = dtype_most(c->s->types.ct)};
 }
 
-static enum err write_shard(struct checkpoint *c)
-{
-    struct state_save save = save_of(c);
-    struct state_shard shard = {.n = 0};
-    char name[STATE_FILE];
-    state_shard_name(c->rank->me, name);
-    TRY(fs_make_dirs(c->dir));
-    TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
-    enum err err = param_snapshot_wait(&c->snapshot);
-    c->spent.copied += log_now() - c->began;
-    folder_older_join(&c->older); /* so that there is room */
-    double begin = log_now();
-    if (err == ERR_OK)
-        err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
-    if (err == ERR_OK)
-        err = safet_commit(&shard.file);
-    if (err == ERR_OK)
-        err = state_shard_text(&shard, &c->text);
-    c->spent.wrote += log_now() - begin;
-    c->spent.bytes += shard.bytes;
-    state_shard_close(&shard);
-    return err;
-}
-
 /* A name in the run's folder, unless somebody has moved it away; "": the folder itself. */
 static enum err flush_in_run(const struct checkpoint *c, const char *name)
 {
@@ -176,10 +142,28 @@ static enum err check_lock(const struct checkpoint *c)
 static enum err write_part(void *arg)
 {
     struct checkpoint *c = arg;
+    struct state_save save = save_of(c);
+    struct state_shard shard = {.n = 0};
+    char name[STATE_FILE];
     TRY(check_lock(c));
-    TRY(write_shard(c));
+    state_shard_name(c->rank->me, name);
+    TRY(fs_make_dirs(c->dir));
+    TRY(state_shard_create(&shard, &save, name, c->chunk, c->chunks));
+    enum err err = param_snapshot_wait(&c->snapshot);
+    c->spent.copied += log_now() - c->began;
+    folder_older_join(&c->older); /* so that there is room */
+    double begin = log_now();
+    if (err == ERR_OK)
+        err = state_shard_fill(&shard, c->source, c->helpers, &c->given_up);
+    if (err == ERR_OK)
+        err = safet_commit(&shard.file);
+    if (err == ERR_OK)
+        err = state_shard_text(&shard, &c->text);
+    c->spent.wrote += log_now() - begin;
+    c->spent.bytes += shard.bytes;
+    state_shard_close(&shard);
     /* The lines of the steps that are saved: going on from here does none of them again. */
-    return c->rank->is_logger ? flush_in_run(c, "metrics.jsonl") : ERR_OK;
+    return err == ERR_OK && c->rank->is_logger ? flush_in_run(c, "metrics.jsonl") : err;
 }
 
 static void *write_beside(void *arg)
@@ -203,9 +187,22 @@ enum err checkpoint_copy(struct checkpoint *c, int64_t step)
     return ERR_OK;
 }
 
-/* Copies what is saved, and starts the thread that writes it. */
-static enum err start(struct checkpoint *c, const struct state_head *head)
+/* That an earlier save failed the writer alone knows: it begins this one all the same, as the other
+ * ranks do, for all of them end it together. */
+enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
 {
+    struct err_kept earlier = {.code = ERR_OK};
+    if (c->step > 0 && c->rank->is_logger && !checkpoint_written(c) && !c->waited) {
+        c->waited = true; /* once; it is seldom the only time */
+        log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
+                 "save less often (train.save_every), or to a faster disk", (long long)head->step,
+                 (long long)c->step);
+    }
+    if (c->step > 0)
+        err_keep(&earlier, checkpoint_end(c));
+    bool whole = earlier.code == ERR_OK || earlier.code == ERR_STORAGE;
+    if (!whole || c->refused > 0)
+        return err_again(&earlier);
     c->step = head->step;
     c->head = *head;
     c->err.code = ERR_OK;
@@ -223,26 +220,6 @@ static enum err start(struct checkpoint *c, const struct state_head *head)
         c->err = begun;
         atomic_store(&c->written, true); /* all ranks hear of it where they end the save */
     }
-    return ERR_OK;
-}
-
-/* That an earlier save failed the writer alone knows: it begins this one all the same, as the other
- * ranks do, for all of them end it together. */
-enum err checkpoint_begin(struct checkpoint *c, const struct state_head *head)
-{
-    struct err_kept earlier = {.code = ERR_OK};
-    if (c->step > 0 && c->rank->is_logger && !checkpoint_written(c) && !c->waited) {
-        c->waited = true; /* once; it is seldom the only time */
-        log_line(LOG_WARN, "the checkpoint of step %lld waits until that of step %lld is written; "
-                 "save less often (train.save_every), or to a faster disk", (long long)head->step,
-                 (long long)c->step);
-    }
-    if (c->step > 0)
-        err_keep(&earlier, checkpoint_end(c));
-    bool whole = earlier.code == ERR_OK || earlier.code == ERR_STORAGE;
-    if (!whole || c->refused > 0)
-        return err_again(&earlier);
-    TRY(start(c, head));
     if (!c->s->o->train.save_async || !c->s->decided[DECIDED_COPIES].value)
         TRY(checkpoint_end(c));
     return err_again(&earlier);
@@ -269,14 +246,6 @@ static enum err move(struct checkpoint *c, int other, bool send, void *p, int64_
     return comm_finish(&req);
 }
 
-static enum err send_part(struct checkpoint *c)
-{
-    struct part mine = {.err = c->err};
-    mine.bytes = c->err.code == ERR_OK ? (int64_t)strlen(c->text) + 1 : 0;
-    TRY(move(c, c->rank->logger, true, &mine, sizeof mine));
-    return mine.bytes > 0 ? move(c, c->rank->logger, true, c->text, mine.bytes) : ERR_OK;
-}
-
 static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first, char **text)
 {
     struct part its = {.bytes = 0};
@@ -297,9 +266,10 @@ static void note_best(struct checkpoint *c, int64_t step, double loss)
         c->best = (struct checkpoint_best){step, loss};
 }
 
-/* Where ranks do not share run.dir, shards lie apart. */
-static enum err check_shards(const struct checkpoint *c)
+static enum err write_index(struct checkpoint *c, const char *const *text)
 {
+    struct state_save save = save_of(c);
+    c->head.config = c->config;
     for (int i = 0; i < comm_size(c->rank->world); i++) {
         char name[STATE_FILE], path[FS_PATH];
         state_shard_name(i, name);
@@ -307,14 +277,6 @@ static enum err check_shards(const struct checkpoint *c)
             FAIL(ERR_STORAGE, "ckpt: the shard of rank %d is not in %s; run.dir has to be one "
                               "folder that all ranks share", i, c->dir);
     }
-    return ERR_OK;
-}
-
-static enum err write_index(struct checkpoint *c, const char *const *text)
-{
-    struct state_save save = save_of(c);
-    c->head.config = c->config;
-    TRY(check_shards(c));
     TRY(flush_in_run(c, "checkpoints")); /* the folders' names; older checkpoints go behind that */
     TRY(flush_in_run(c, ""));
     TRY(state_index_write(&save, &c->head, text, comm_size(c->rank->world)));
@@ -348,13 +310,15 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
     bool own = !c->lock || fs_lock_stands(c->lock); /* else nothing there is this run's */
     if (first->code == ERR_OK)
         err_keep(first, write_index(c, text));
-    c->spent.saves += first->code == ERR_OK;
-    if (first->code == ERR_OK)
+    if (first->code == ERR_OK) {
+        c->spent.saves++;
         c->whole = c->step;
-    if (first->code != ERR_OK && !own)
-        first->code = ERR_STORAGE; /* as its folder is gone, whatever else there was */
-    if (first->code == ERR_OK || !own)
         return;
+    }
+    if (!own) {
+        first->code = ERR_STORAGE; /* as its folder is gone, whatever else there was */
+        return;
+    }
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
     say_failed(c, first);
 }
@@ -377,19 +341,6 @@ static enum err gather(struct checkpoint *c, struct err_kept *first)
         mem_free(text[i]);
     mem_free(text);
     return err;
-}
-
-/* Until the threads of all ranks are done. Nobody is silent meanwhile, on whatever machine. */
-static enum err meet(struct checkpoint *c)
-{
-    for (double left = 1; left > 0;) {
-        left = !atomic_load(&c->written);
-        TRY(comm_all_reduce(c->rank->all, &left, 1, DT_F64, COMM_SUM));
-        if (left > 0)
-            nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
-    }
-    join(c);
-    return ERR_OK;
 }
 
 /* What the writer knows everybody does; and who ends earlier ends what its peers do. */
@@ -422,8 +373,23 @@ enum err checkpoint_end(struct checkpoint *c)
 {
     struct err_kept first = {.code = ERR_OK};
     double begin = log_now();
-    TRY(meet(c));
-    TRY(c->rank->is_logger ? gather(c, &first) : send_part(c));
+    /* Until the threads of all ranks are done. Nobody is silent meanwhile, on whatever machine. */
+    for (double left = 1; left > 0;) {
+        left = !atomic_load(&c->written);
+        TRY(comm_all_reduce(c->rank->all, &left, 1, DT_F64, COMM_SUM));
+        if (left > 0)
+            nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    }
+    join(c);
+    if (c->rank->is_logger) {
+        TRY(gather(c, &first));
+    } else {
+        struct part mine = {.err = c->err};
+        mine.bytes = c->err.code == ERR_OK ? (int64_t)strlen(c->text) + 1 : 0;
+        TRY(move(c, c->rank->logger, true, &mine, sizeof mine));
+        if (mine.bytes > 0)
+            TRY(move(c, c->rank->logger, true, c->text, mine.bytes));
+    }
     TRY(share(c));
     c->spent.waited += log_now() - begin;
     c->ended = c->step;
@@ -433,7 +399,7 @@ enum err checkpoint_end(struct checkpoint *c)
     if (c->rank->is_logger && c->whole == c->ended)
         folder_older_start(&c->older, c->s->o, c->lock, c->ended,
                            c->s->o->train.save_best ? c->best.step : 0);
-    return first.code == ERR_OK ? ERR_OK : err_again(&first);
+    return err_again(&first);
 }
 
 void checkpoint_report(const struct checkpoint *c, struct text *out)

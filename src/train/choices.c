@@ -13,21 +13,7 @@
 
 enum { TEXT_MAX = 8 << 20 }; /* bytes in a checkpoint; a rank's have some 100 KiB at most */
 
-/* A number that a sum of doubles keeps. */
-static double mark_of(const char *text)
-{
-    return text[0] ? (double)(1 + num_hash(text) % ((uint64_t)1 << 52)) : 0;
-}
-
-/* Is rank i the first with its text? */
-static bool is_first(const double *mark, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (mark[k] == mark[i])
-            return false;
-    return mark[i] != 0;
-}
-
+/* The text of rank `from`, behind those in `out`. */
 static enum err add_from(struct comm_group *all, int from, const char *mine, struct text *out)
 {
     char *theirs;
@@ -46,46 +32,38 @@ static enum err add_from(struct comm_group *all, int from, const char *mine, str
     return err == ERR_OK ? out->err : err;
 }
 
-/* mark: of all ranks. */
-static enum err collect(struct choices *c, struct comm_group *all, const char *mine,
-                        const double *mark)
-{
-    struct text text = {0};
-    char *made = NULL;
-    enum err err = ERR_OK;
-    int n = all ? comm_group_size(all) : 1;
-    for (int i = 0; i < n && err == ERR_OK; i++)
-        if (is_first(mark, i))
-            err = add_from(all, i, mine, &text);
-    if (err == ERR_OK)
-        err = text_done(&text, &made);
-    if (err != ERR_OK) {
-        text_free(&text);
-        return err;
-    }
-    c->now = !c->now;
-    mem_free(c->text[c->now]);
-    c->text[c->now] = made;
-    return ERR_OK;
-}
-
+/* mine: this rank's text. */
 static enum err gather(struct choices *c, struct comm_group *all, const char *mine)
 {
     int n = all ? comm_group_size(all) : 1;
     double *mark;
+    struct text text = {0};
+    char *made = NULL;
     TRY(mem_new(n, sizeof *mark, "marks of the ranks' choices", &mark));
-    mark[all ? comm_group_rank(all) : 0] = mark_of(mine);
+    if (mine[0]) /* a number that a sum of doubles keeps */
+        mark[all ? comm_group_rank(all) : 0] = (double)(1 + num_hash(mine) % ((uint64_t)1 << 52));
     enum err err = comm_all_reduce(all, mark, n, DT_F64, COMM_SUM);
     bool same = err == ERR_OK && c->mark && memcmp(c->mark, mark, (size_t)n * sizeof *mark) == 0;
-    if (err == ERR_OK && !same)
-        err = collect(c, all, mine, mark);
-    if (err == ERR_OK) {
-        mem_free(c->mark);
-        c->mark = mark;
-    } else {
-        mem_free(mark);
+    for (int i = 0; i < n && err == ERR_OK && !same; i++) {
+        bool first = mark[i] != 0; /* of those with its text */
+        for (int k = 0; k < i; k++)
+            first = first && !(mark[k] == mark[i]);
+        if (first)
+            err = add_from(all, i, mine, &text);
     }
-    return err;
+    if (err == ERR_OK && !same)
+        err = text_done(&text, &made);
+    text_free(&text);
+    if (err != ERR_OK || same) {
+        mem_free(mark);
+        return err;
+    }
+    mem_free(c->mark);
+    c->mark = mark;
+    c->now = !c->now;
+    mem_free(c->text[c->now]);
+    c->text[c->now] = made;
+    return ERR_OK;
 }
 
 enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *all)

@@ -55,24 +55,14 @@ static enum err check_finite(const struct param *p, const struct weights_tensor 
          num_unsigned_nan(v), dtype_name(dev->ct));
 }
 
-/* One that is infinite stays so, and its weight would be updated no more. */
-static enum err check_moments(const struct param *p, const struct state_want *want,
-                              const char *dir, const void *values)
-{
-    const struct dev *dev = p->store->dev;
-    int64_t n = state_box_elements(&want->box);
-    if (finite_as(dev->at, dev, values, n) < n)
-        FAIL(ERR_CHECKPOINT, "ckpt: %s of tensor %s in %s is not finite; the run diverged, use an "
-                             "earlier checkpoint", state_kind_name[want->kind], want->tensor, dir);
-    return ERR_OK;
-}
-
+/* A box of what the rank holds into `values` of type dev.at. */
 static enum err read_box(const struct load *l, const struct range *g,
                          const struct state_box *local, void *values)
 {
     const struct param *p = g->held.param;
+    const struct dev *dev = p->store->dev;
     struct state_box box = checkpoint_box(p, local);
-    enum safet_type type = checkpoint_type(p->store->dev->at);
+    enum safet_type type = checkpoint_type(dev->at);
     if (g->kind == PARAM_WEIGHT) {
         struct weights_tensor tensor;
         TRY(weights_find(l->from, &g->place, &tensor));
@@ -83,21 +73,12 @@ static enum err read_box(const struct load *l, const struct range *g,
                               .box = state_place_box(&g->place, &box),
                               .transposed = g->place.transposed};
     TRY(state_read(&l->from->state, &want, type, values));
-    return check_moments(p, &want, l->from->state.dir, values);
-}
-
-/* Elements from .. to - 1 of it into `values` of type dev.at. Any thread, several at once. */
-static enum err read_part(const struct load *l, const struct range *g, int64_t from, int64_t to,
-                          void *values)
-{
-    const struct param *p = g->held.param;
-    struct state_box box[3];
-    char *out = values;
-    int n = state_boxes(p->box.local[1], from, to, box);
-    for (int i = 0; i < n; i++) {
-        TRY(read_box(l, g, &box[i], out));
-        out += state_box_elements(&box[i]) * p->store->at;
-    }
+    /* One that is infinite stays so, and its weight would be updated no more. */
+    int64_t n = state_box_elements(&want.box);
+    if (finite_as(dev->at, dev, values, n) < n)
+        FAIL(ERR_CHECKPOINT, "ckpt: %s of tensor %s in %s is not finite; the run diverged, use an "
+                             "earlier checkpoint", state_kind_name[want.kind], want.tensor,
+             l->from->state.dir);
     return ERR_OK;
 }
 
@@ -194,49 +175,42 @@ static bool take_range(struct reader *d)
     return got;
 }
 
-/* Until the rank's thread has taken what is read. False: it does not want it any more. */
-static bool hand_over(struct reader *d)
-{
-    struct team *t = d->of;
-    pthread_mutex_lock(&t->lock);
-    d->full = true;
-    pthread_cond_broadcast(&t->moved);
-    while (d->full && !t->ended)
-        pthread_cond_wait(&t->moved, &t->lock);
-    bool taken = !d->full;
-    pthread_mutex_unlock(&t->lock);
-    return taken;
-}
-
-static enum err need_buffer(struct reader *d, int64_t bytes, const char *name)
-{
-    if (bytes <= d->room)
-        return ERR_OK;
-    mem_free(d->buffer);
-    d->buffer = NULL;
-    d->room = 0;
-    TRY(mem_new(bytes, 1, name, &d->buffer));
-    d->room = bytes;
-    return ERR_OK;
-}
-
+/* Reads a range and hands it over, strip by strip, until the rank's thread wants no more. */
 static enum err read_range(struct reader *d)
 {
-    const struct range *g = &d->of->range[d->range];
+    struct team *t = d->of;
+    const struct range *g = &t->range[d->range];
     const struct param *p = g->held.param;
+    struct state_box box[3];
     int64_t cols = p->box.local[1], step = num_max(1, STRIP / cols) * cols, count;
     void *place = param_state_at(p, g->kind, g->held.from, g->held.to);
     step = place ? g->held.to - g->held.from : step;
-    for (int64_t at = g->held.from; at < g->held.to; at += count) {
+    bool wanted = true;
+    for (int64_t at = g->held.from; at < g->held.to && wanted; at += count) {
         count = num_min(step, g->held.to - at);
-        if (!place)
-            TRY(need_buffer(d, count * p->store->at, p->spec.name));
+        int64_t bytes = count * p->store->at;
+        if (!place && bytes > d->room) {
+            mem_free(d->buffer);
+            d->buffer = NULL;
+            d->room = 0;
+            TRY(mem_new(bytes, 1, p->spec.name, &d->buffer));
+            d->room = bytes;
+        }
         d->values = place ? place : d->buffer;
         d->from = at;
         d->to = at + count;
-        TRY(read_part(d->of->l, g, d->from, d->to, d->values));
-        if (!hand_over(d))
-            break;
+        char *out = d->values;
+        for (int i = 0, n = state_boxes(cols, d->from, d->to, box); i < n; i++) {
+            TRY(read_box(t->l, g, &box[i], out));
+            out += state_box_elements(&box[i]) * p->store->at;
+        }
+        pthread_mutex_lock(&t->lock);
+        d->full = true;
+        pthread_cond_broadcast(&t->moved);
+        while (d->full && !t->ended)
+            pthread_cond_wait(&t->moved, &t->lock);
+        wanted = !d->full;
+        pthread_mutex_unlock(&t->lock);
     }
     return ERR_OK;
 }
@@ -276,29 +250,25 @@ static struct reader *wait_full(struct team *t)
     return found;
 }
 
-static enum err take_all(struct team *t)
+/* Starts the readers, and takes all that they read. */
+static enum err run(struct team *t, int readers)
 {
     struct reader *d;
+    while (t->readers < readers) {
+        d = &t->reader[t->readers];
+        d->of = t;
+        TRY(thread_start(&d->thread, read_ranges, d, "read weights"));
+        pthread_mutex_lock(&t->lock); /* it may have ended by now */
+        t->readers++;
+        t->at_work++;
+        pthread_mutex_unlock(&t->lock);
+    }
     while ((d = wait_full(t)) != NULL) {
         const struct range *g = &t->range[d->range];
         TRY(param_state_write(g->held.param, g->kind, d->from, d->values, d->to - d->from));
         pthread_mutex_lock(&t->lock);
         d->full = false;
         pthread_cond_broadcast(&t->moved);
-        pthread_mutex_unlock(&t->lock);
-    }
-    return ERR_OK;
-}
-
-static enum err start(struct team *t, int readers)
-{
-    while (t->readers < readers) {
-        struct reader *d = &t->reader[t->readers];
-        d->of = t;
-        TRY(thread_start(&d->thread, read_ranges, d, "read weights"));
-        pthread_mutex_lock(&t->lock); /* it may have ended by now */
-        t->readers++;
-        t->at_work++;
         pthread_mutex_unlock(&t->lock);
     }
     return ERR_OK;
@@ -329,31 +299,25 @@ static enum err end(struct team *t, enum err err)
     return err_again(first && mine.code == ERR_OK ? &first->err : &mine);
 }
 
-static enum err list_param(struct team *t, const struct param *p, int kinds)
-{
-    struct hf_place place;
-    struct weights_tensor found;
-    hf_place(t->l->model, &p->spec, &place);
-    TRY(weights_find(t->l->from, &place, &found));
-    for (int kind = 0; kind < kinds; kind++)
-        for (int i = 0; i < (kind == PARAM_WEIGHT ? 1 : param_share_pieces(p->store)); i++) {
-            struct range *g = &t->range[t->n];
-            *g = (struct range){.place = place, .kind = (enum param_kind)kind};
-            t->n += param_held(p, g->kind, i, &g->held);
-        }
-    return ERR_OK;
-}
-
 static enum err list_ranges(struct team *t, struct exec *x, int kinds)
 {
-    struct param_store *const *store = x->store;
     int64_t most = 1;
     for (int i = 0; i < x->stages_here; i++)
-        most += (int64_t)store[i]->n * (1 + (kinds - 1) * param_share_pieces(store[i]));
+        most += (int64_t)x->store[i]->n * (1 + (kinds - 1) * param_share_pieces(x->store[i]));
     TRY(mem_new(most, sizeof *t->range, "what a rank reads", &t->range));
     for (int i = 0; i < x->stages_here; i++)
-        for (int j = 0; j < store[i]->n; j++)
-            TRY(list_param(t, &store[i]->param[j], kinds));
+        for (int j = 0; j < x->store[i]->n; j++) {
+            const struct param *p = &x->store[i]->param[j];
+            struct hf_place place;
+            struct weights_tensor found;
+            hf_place(t->l->model, &p->spec, &place);
+            TRY(weights_find(t->l->from, &place, &found));
+            for (enum param_kind kind = 0; (int)kind < kinds; kind++)
+                for (int k = 0; k < (kind == PARAM_WEIGHT ? 1 : param_share_pieces(p->store)); k++) {
+                    t->range[t->n] = (struct range){.place = place, .kind = kind};
+                    t->n += param_held(p, kind, k, &t->range[t->n].held);
+                }
+        }
     return ERR_OK;
 }
 
@@ -364,12 +328,8 @@ enum err load_stores(const struct load *l, struct exec *x, bool moments)
     *t = (struct team){.l = l, .lock = PTHREAD_MUTEX_INITIALIZER,
                        .moved = PTHREAD_COND_INITIALIZER};
     enum err err = list_ranges(t, x, moments ? PARAM_KINDS : PARAM_WEIGHT + 1);
-    if (err == ERR_OK) {
-        err = start(t, (int)num_min(READERS, num_max(1, l->threads)));
-        if (err == ERR_OK)
-            err = take_all(t);
-        err = end(t, err);
-    }
+    if (err == ERR_OK)
+        err = end(t, run(t, (int)num_min(READERS, num_max(1, l->threads))));
     mem_free(t->range);
     mem_free(t);
     return err;

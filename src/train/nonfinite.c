@@ -122,22 +122,6 @@ static void on_begins(void *arg, struct sched_instr in)
     s->r->rank.dev->part = -1;
 }
 
-static enum err run_again(struct search *s)
-{
-    struct train_rank *r = s->r;
-    struct exec_hooks hooks = {.begins = on_begins, .arg = s};
-    int64_t tokens = r->s->share * r->job->train.targets;
-    struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
-    int64_t n;
-    if (r->bad_round >= 0)
-        return train_valid_round(r, r->bad_round, &hooks, &n, &s->sums[0]);
-    TRY(train_read(r, r->taken + 1));
-    struct exec_batch b = train_batch(r, r->taken + 1);
-    exec_zero_grads(r->rank.x);
-    TRY(exec_run(r->rank.x, &r->s->sched, &b, &hooks));
-    return exec_own_sums(r->rank.x, &step, s->sums);
-}
-
 /* ---- its words ---- */
 
 enum pass { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_WEIGHTS, PASS_END };
@@ -199,22 +183,6 @@ static void add_place(const struct search *s, struct text *t)
     text_add(t, ", %s", p->kind->name);
 }
 
-static void describe(const struct search *s, struct text *t)
-{
-    const struct probe_element *e = &s->probe.element;
-    text_add(t, "the first number that is not finite is on ");
-    add_rank(s->r, t);
-    text_add(t, " in ");
-    add_place(s, t);
-    text_add(t, s->probe.met ? ": what %s reads" : ": %s", op_rows[s->probe.kind].name);
-    add_param(s, t);
-    text_add(t, s->probe.met ? " holds %g" : " gives %g", num_unsigned_nan(e->value));
-    text_add(t, " at [%lld, %lld] of %lld x %lld", (long long)e->row, (long long)e->col,
-             (long long)e->rows, (long long)e->cols);
-    text_add(t, s->probe.met ? ", which a sum or message between ranks brought"
-                             : " from finite operands");
-}
-
 /* What the earliest find is; where no rank has one, what that means. */
 static enum err tell(const struct search *s, struct text *out)
 {
@@ -226,7 +194,18 @@ static enum err tell(const struct search *s, struct text *out)
     if (s->probe.found) {
         enum pass pass = pass_of(s->in);
         bool end = pass == PASS_END, forward = pass == PASS_FORWARD || pass == PASS_AGAIN;
-        describe(s, &words);
+        const struct probe_element *e = &s->probe.element;
+        bool met = s->probe.met;
+        text_add(&words, "the first number that is not finite is on ");
+        add_rank(s->r, &words);
+        text_add(&words, " in ");
+        add_place(s, &words);
+        text_add(&words, met ? ": what %s reads" : ": %s", op_rows[s->probe.kind].name);
+        add_param(s, &words);
+        text_add(&words, met ? " holds %g" : " gives %g", num_unsigned_nan(e->value));
+        text_add(&words, " at [%lld, %lld] of %lld x %lld%s", (long long)e->row, (long long)e->col,
+                 (long long)e->rows, (long long)e->cols,
+                 met ? ", which a sum or message between ranks brought" : " from finite operands");
         key[0] = end;
         key[1] = end ? 0 : s->in.mb;
         key[2] = pass;
@@ -263,6 +242,9 @@ enum err train_locate(struct train_rank *r, struct text *out)
 {
     struct search s = {.r = r, .in = {.op = SCHED_STEP}};
     const struct plait_train *call = r->job->call;
+    struct exec_hooks hooks = {.begins = on_begins, .arg = &s};
+    int64_t n, tokens = r->s->share * r->job->train.targets;
+    struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
     char words[128]; /* it takes as long as a step or two, and no progress is seen meanwhile */
     if (r->bad_round < 0)
         snprintf(words, sizeof words, "step %lld is not finite: it is run once more to find where",
@@ -277,11 +259,19 @@ enum err train_locate(struct train_rank *r, struct text *out)
     TRY(probe_on(r->rank.dev, &s.probe));
     s.probe.goes_on = goes_on;
     /* Taking host memory waits for the GPU, which may wait for peers. */
-    enum err err = comm_barrier(r->rank.all);
-    if (err == ERR_OK)
-        err = run_again(&s);
-    if (err == ERR_OK)
-        err = r->rank.dev->ops->sync(r->rank.dev);
+    enum err err;
+    TRY_OR(out_probe, comm_barrier(r->rank.all));
+    if (r->bad_round >= 0) {
+        TRY_OR(out_probe, train_valid_round(r, r->bad_round, &hooks, &n, &s.sums[0]));
+    } else {
+        TRY_OR(out_probe, train_read(r, r->taken + 1));
+        struct exec_batch b = train_batch(r, r->taken + 1);
+        exec_zero_grads(r->rank.x);
+        TRY_OR(out_probe, exec_run(r->rank.x, &r->s->sched, &b, &hooks));
+        TRY_OR(out_probe, exec_own_sums(r->rank.x, &step, s.sums));
+    }
+    err = r->rank.dev->ops->sync(r->rank.dev);
+out_probe:
     probe_off(r->rank.dev, &s.probe);
     return err == ERR_OK ? tell(&s, out) : err;
 }

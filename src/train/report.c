@@ -11,7 +11,6 @@
 
 #include "base/cores.h"
 #include "base/fs_sys.h"
-#include "base/log.h"
 #include "config/machine.h"
 #include "config/rates.h"
 #include "device/profile.h"
@@ -71,38 +70,6 @@ void train_metrics_again(struct train_rank *r)
     r->late.n = 0;
 }
 
-/* ---- log.txt ---- */
-
-static const double line_pause = 2; /* seconds between lines of steps, with train.log_every 0 */
-
-void train_log_open(struct log_keep *log)
-{
-    char host[65] = "";
-    (void)gethostname(host, sizeof host - 1);
-    log_keep_open(log);
-    log_keep_set(log);
-    log_kept(FOLDER_LOG_BEGINS "on host %s: plait %s", (long)getpid(), host, PLAIT_VERSION);
-}
-
-void train_log_close(struct log_keep *log)
-{
-    log_keep_close(log);
-    log_keep_set(NULL);
-}
-
-static void log_step(struct train_rank *r, const struct plait_step *p)
-{
-    int64_t every = r->s->o->train.log_every;
-    double now = log_now();
-    bool edge = p->step == r->resumed + 1 || p->step == p->steps;
-    if (!edge && (every > 0 ? p->step % every != 0 : now - r->logged < line_pause))
-        return;
-    r->logged = now;
-    log_kept("step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  %.0f %s/s", (long long)p->step,
-             (long long)p->steps, p->loss, p->grad_norm, p->lr, p->tokens_per_s,
-             p->rows ? "rows" : "tok");
-}
-
 /* ---- run.json ---- */
 
 static void add_word(struct text *t, const char *name, const char *value)
@@ -122,29 +89,11 @@ static void add_hash(struct text *t, const char *name, uint64_t hash)
     add_word(t, name, hash ? word : NULL);
 }
 
-/* The units of the device that this host has, as GPUs; none of a processor. */
-static void add_devices(const struct options *o, struct text *t)
-{
-    struct text units = {0};
-    bool first = true;
-    dev_describe_units(options_device(o), &units);
-    text_add(t, "\"devices\": [");
-    for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1) {
-        *end = '\0';
-        text_add(t, "%s", first ? "" : ", ");
-        text_add_json(t, s);
-        first = false;
-    }
-    text_add(t, "],\n");
-    t->err = t->err != ERR_OK ? t->err : units.err;
-    text_free(&units);
-}
-
 void train_record_facts(const struct train_rank *r, struct text *t)
 {
     const struct options *o = r->s->o;
     char layout[96], host[65] = "", device[256];
-    struct text processor = {0};
+    struct text processor = {0}, units = {0};
 #ifdef PLAIT_COMMIT
     const char *commit = PLAIT_COMMIT;
 #else
@@ -159,9 +108,17 @@ void train_record_facts(const struct train_rank *r, struct text *t)
     add_word(t, "processor", processor.s);
     text_add(t, "\"cores\": %d,\n", cores_usable());
     add_word(t, "device", device);
-    add_devices(o, t);
-    t->err = t->err != ERR_OK ? t->err : processor.err;
+    dev_describe_units(options_device(o), &units); /* as GPUs; none of a processor */
+    text_add(t, "\"devices\": [");
+    for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1) {
+        *end = '\0';
+        text_add(t, "%s", s == units.s ? "" : ", ");
+        text_add_json(t, s);
+    }
+    text_add(t, "],\n");
+    t->err = t->err != ERR_OK ? t->err : processor.err != ERR_OK ? processor.err : units.err;
     text_free(&processor);
+    text_free(&units);
     text_add(t, "\"ranks\": %d,\n", r->s->mesh.world);
     snprintf(layout, sizeof layout, "tp %lld, pp %lld, dp %lld", (long long)o->parallel.tp,
              (long long)o->parallel.pp, (long long)o->parallel.dp);
@@ -193,17 +150,6 @@ void train_record_end(const struct train_job *job, enum err code)
     if (job->folder->begun)
         folder_end(job->folder, code, kept.text);
     (void)!err_again(&kept);
-}
-
-void train_record_rank(const struct train_rank *r, const struct err_kept *end)
-{
-    enum err code = err_again(end);
-    if (code == ERR_OK)
-        code = err_again(&r->told);
-    if (code == ERR_OK)
-        code = train_outcome_of(r->job->outcome);
-    if (r->rank.is_logger)
-        train_record_end(r->job, code);
 }
 
 /* ---- what is said ---- */
@@ -261,7 +207,16 @@ enum err train_report_step(struct train_rank *r, int64_t step)
                      (double)(o->train.steps - step);
     if (!r->rank.is_logger)
         return ERR_OK;
-    log_step(r, &p);
+    const double pause = 2; /* seconds between lines of log.txt, with train.log_every 0 */
+    int64_t every = o->train.log_every;
+    double now = log_now();
+    bool edge = step == r->resumed + 1 || step == p.steps;
+    if (edge || (every > 0 ? step % every == 0 : now - r->logged >= pause)) {
+        r->logged = now;
+        log_kept("step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  %.0f %s/s", (long long)step,
+                 (long long)p.steps, p.loss, p.grad_norm, p.lr, p.tokens_per_s,
+                 p.rows ? "rows" : "tok");
+    }
     struct line l = {.n = 0};
     add(&l, "{\"step\": %lld", (long long)p.step);
     add_real(&l, "loss", p.loss);

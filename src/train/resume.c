@@ -8,29 +8,11 @@
  */
 #include "train/train.h"
 
-#include "base/log.h"
 #include "train/load.h"
 #include "config/rates.h"
 #include "folder/resume_same.h"
 
 #include <stdio.h>
-
-/* ---- reading ---- */
-
-static enum err load_all(struct train_rank *r, const struct state_index *x)
-{
-    const struct weights saved = {.state = *x};
-    const struct load from = {&r->s->model, &saved, r->rank.threads};
-    struct param_store *const *store = r->rank.x->store;
-    double begin = log_now();
-    TRY(load_stores(&from, r->rank.x, true));
-    r->load_s = log_now() - begin;
-    r->loaded = 0;
-    for (int i = 0; i < r->rank.x->stages_here; i++)
-        r->loaded += (store[i]->elements + 2 * store[i]->elements / store[i]->shares) *
-                     dtype_size(r->rank.dev->at);
-    return ERR_OK;
-}
 
 /* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */
 static void take_head(struct train_rank *r, const struct state_head *h, const struct options *was)
@@ -66,21 +48,6 @@ static void say_origin(struct train_rank *r, const char *dir, const struct state
              (long long)h->step, dir, h->layout, plan, moved);
 }
 
-/* Behind that, where a rank's device could not take what the checkpoint has of choices. */
-static enum err say_choices(struct train_rank *r, bool taken)
-{
-    size_t n = strlen(r->origin);
-    TRY(choices_agree(r->rank.all, &taken));
-    if (!taken && r->s->o->train.deterministic)
-        snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
-                 "choices of GEMM and attention algorithms: last bits may differ");
-    else if (!taken)
-        snprintf(r->origin + n, sizeof r->origin - n, "; it has no choices of GEMM and attention "
-                 "algorithms for this GPU and these versions of the libraries, so they are made "
-                 "anew: last bits may differ");
-    return ERR_OK;
-}
-
 /* ---- what all ranks have ---- */
 
 /* What a rank has of the checkpoint that is tried: an error or none, the file, its digest. */
@@ -95,11 +62,27 @@ static enum err gather(const struct train_rank *r, const void *mine, int64_t byt
     return ERR_OK;
 }
 
-/* Has every rank the one that the first has opened? */
-static enum err check_same(const char *dir, const struct view *all, int n)
+/* An error that ends the run, whichever checkpoint it would be. */
+static bool ends(const struct view *v)
+{
+    return v->code != ERR_OK && v->code != ERR_CHECKPOINT;
+}
+
+/* *bad: the first rank where it is not good; -1: none. Another error than that ends the run, and so
+ * does a checkpoint that is not the one which the first rank has opened. */
+static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
 {
     static const char way[] = "all ranks have to read one folder: share it between the hosts, or "
                               "make the copies the same";
+    int n = r->s->mesh.world, me = r->rank.me;
+    *bad = -1;
+    if (ends(&all[me]))
+        return ERR_OK; /* its own error says more */
+    for (int i = n - 1; i >= 0; i--) {
+        if (ends(&all[i]))
+            FAIL(ERR_PEER, "run.resume: rank %d cannot go on from %s", i, dir);
+        *bad = all[i].code != ERR_OK ? i : *bad;
+    }
     for (int i = 1; i < n && all[0].code == ERR_OK; i++) {
         if (!all[i].there)
             FAIL(ERR_MISMATCH, "run.resume: the checkpoint %s that rank 0 has opened is not there "
@@ -110,27 +93,6 @@ static enum err check_same(const char *dir, const struct view *all, int n)
                  (unsigned long long)all[0].digest, (unsigned long long)all[i].digest, way);
     }
     return ERR_OK;
-}
-
-/* An error that ends the run, whichever checkpoint it would be. */
-static bool ends(const struct view *v)
-{
-    return v->code != ERR_OK && v->code != ERR_CHECKPOINT;
-}
-
-/* *bad: the first rank where it is not good; -1: none. Another error than that ends the run. */
-static enum err judge(const struct train_rank *r, const char *dir, const struct view *all, int *bad)
-{
-    int n = r->s->mesh.world, me = r->rank.me;
-    *bad = -1;
-    if (ends(&all[me]))
-        return ERR_OK; /* its own error says more */
-    for (int i = n - 1; i >= 0; i--) {
-        if (ends(&all[i]))
-            FAIL(ERR_PEER, "run.resume: rank %d cannot go on from %s", i, dir);
-        *bad = all[i].code != ERR_OK ? i : *bad;
-    }
-    return check_same(dir, all, n);
 }
 
 /* err: of this rank. One that ends the run is returned as it is, since all may have it. */
@@ -164,7 +126,17 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
         log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
                            "checkpoint goes like any older one; add train.save_best=true to keep "
                            "it", x->dir);
-    return say_choices(r, taken || was->train.device != r->s->o->train.device);
+    size_t n = strlen(r->origin);
+    taken = taken || was->train.device != o->train.device;
+    TRY(choices_agree(r->rank.all, &taken));
+    if (!taken && o->train.deterministic)
+        snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "
+                 "choices of GEMM and attention algorithms: last bits may differ");
+    else if (!taken)
+        snprintf(r->origin + n, sizeof r->origin - n, "; it has no choices of GEMM and attention "
+                 "algorithms for this GPU and these versions of the libraries, so they are made "
+                 "anew: last bits may differ");
+    return ERR_OK;
 }
 
 static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int *bad)
@@ -175,10 +147,19 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
     if (err == ERR_OK && *bad < 0) {
         struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
                                    r->job->valid.hash};
+        const struct weights saved = {.state = x};
+        const struct load from = {&r->s->model, &saved, r->rank.threads};
+        double begin = log_now();
         err = resume_same(&here, &x, &was);
         if (err == ERR_OK)
-            err = load_all(r, &x);
+            err = load_stores(&from, r->rank.x, true);
+        r->load_s = log_now() - begin;
         err = agree(r, err, &x, dir, bad);
+    }
+    r->loaded = 0;
+    for (int i = 0; i < r->rank.x->stages_here && err == ERR_OK && *bad < 0; i++) {
+        const struct param_store *of = r->rank.x->store[i];
+        r->loaded += (of->elements + 2 * of->elements / of->shares) * dtype_size(r->rank.dev->at);
     }
     if (err == ERR_OK && *bad < 0)
         err = take(r, &x, &was);
@@ -188,14 +169,18 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
 
 /* ---- choosing ---- */
 
-/* Sees no rank a newer one than the first? Else what is newer would go as if it were damaged. */
-static enum err check_newest(const struct train_rank *r, const struct state_found *found, int n)
+/* The checkpoints of run.dir, as the first rank sees them. No rank may see a newer one than that: it
+ * would go as if it were damaged. */
+static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
-    int64_t newest = n > 0 ? found[0].step : -1, *all;
-    TRY(mem_new(r->s->mesh.world, sizeof *all, "the ranks' newest checkpoints", &all));
-    enum err err = gather(r, &newest, sizeof newest, all);
     char first[40] = "none";
-    if (all[0] >= 0)
+    TRY(state_list(r->s->o->run.dir, true, found, n));
+    int mine = *n;
+    int64_t newest = mine > 0 ? (*found)[0].step : -1, *all = NULL;
+    enum err err = mem_new(r->s->mesh.world, sizeof *all, "the ranks' newest checkpoints", &all);
+    if (err == ERR_OK)
+        err = gather(r, &newest, sizeof newest, all);
+    if (err == ERR_OK && all[0] >= 0)
         snprintf(first, sizeof first, "step %lld", (long long)all[0]);
     for (int i = 1; i < r->s->mesh.world && err == ERR_OK; i++)
         if (all[i] > all[0])
@@ -204,15 +189,6 @@ static enum err check_newest(const struct train_rank *r, const struct state_foun
                           "has to be one folder that all ranks share", r->s->o->run.dir,
                           (long long)all[i], i, first);
     mem_free(all);
-    return err;
-}
-
-/* The whole checkpoints of run.dir, as the first rank sees them. */
-static enum err list(struct train_rank *r, struct state_found **found, int *n)
-{
-    TRY(state_list(r->s->o->run.dir, true, found, n));
-    int mine = *n;
-    enum err err = check_newest(r, *found, *n);
     if (err == ERR_OK)
         err = comm_broadcast(r->rank.all, 0, n, sizeof *n);
     if (err == ERR_OK && *n > mine)
@@ -272,6 +248,5 @@ enum err train_resume(struct train_rank *r)
     r->lr = rates_planned(o);
     if (!o->run.resume[0])
         return ERR_OK;
-    TRY(strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r));
-    return ERR_OK;
+    return strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r);
 }

@@ -35,10 +35,11 @@ static const struct param *own(const struct saver *v, const struct model_param *
 {
     struct param_store *const *store = v->rank->x->store;
     for (int i = 0; i < v->rank->x->stages_here; i++)
-        for (int j = 0; j < store[i]->n; j++)
-            if (strcmp(store[i]->param[j].spec.name, p->name) == 0 &&
-                !store[i]->param[j].spec.tied_copy)
-                return &store[i]->param[j];
+        for (int j = 0; j < store[i]->n; j++) {
+            const struct param *mine = &store[i]->param[j];
+            if (strcmp(mine->spec.name, p->name) == 0 && !mine->spec.tied_copy)
+                return mine;
+        }
     return NULL;
 }
 
@@ -161,34 +162,27 @@ static enum err find_file(struct saver *v)
     return create_file(v);
 }
 
-static enum err write_all(struct saver *v)
-{
-    int next = 0;
-    bool writes = v->rank->is_logger;
-    if (writes)
-        err_keep(&v->unsaved->why, find_file(v));
-    for (int i = 0; i < v->entries; i++)
-        TRY(move_tensor(v, &v->entry[i], &next));
-    if (writes && v->unsaved->why.code == ERR_OK)
-        err_keep(&v->unsaved->why,
-                 v->strange ? fs_leave(&v->file->file, "run.dir was moved away, and what has its "
-                                                       "name now is of another run")
-                            : safet_commit(v->file));
-    v->unsaved->placed = writes && v->file->file.placed;
-    return comm_broadcast(v->rank->all, v->rank->logger, v->unsaved, (int64_t)sizeof *v->unsaved);
-}
-
 enum err save_weights(const struct rank *k, struct safet_writer *file, const struct fs_lock *lock,
                       struct save_lost *unsaved)
 {
     struct saver v = {.s = k->s, .rank = k, .file = file, .lock = lock, .unsaved = unsaved};
     unsaved->why.code = ERR_OK;
+    bool writes = k->is_logger;
+    enum err err;
     TRY(exec_weights_gather(k->x));
-    enum err err = model_param_list(&k->s->model, &v.param, &v.params);
-    if (err == ERR_OK)
-        err = hf_entries(&k->s->model, SAFET_F32, &v.entry, &v.entries);
-    if (err == ERR_OK)
-        err = write_all(&v);
+    TRY_OR(out_list, model_param_list(&k->s->model, &v.param, &v.params));
+    TRY_OR(out_list, hf_entries(&k->s->model, SAFET_F32, &v.entry, &v.entries));
+    if (writes)
+        err_keep(&unsaved->why, find_file(&v));
+    for (int i = 0, next = 0; i < v.entries; i++)
+        TRY_OR(out_list, move_tensor(&v, &v.entry[i], &next));
+    if (writes && unsaved->why.code == ERR_OK)
+        err_keep(&unsaved->why, v.strange ? fs_leave(&file->file, "run.dir was moved away, and "
+                                                     "what has its name now is of another run")
+                                          : safet_commit(file));
+    unsaved->placed = writes && file->file.placed;
+    err = comm_broadcast(k->all, k->logger, unsaved, (int64_t)sizeof *unsaved);
+out_list:
     mem_free(v.param);
     mem_free(v.entry);
     return err;

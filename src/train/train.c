@@ -9,27 +9,47 @@
  */
 #include "train/train.h"
 
-#include "base/log.h"
 #include "check/check.h"
 #include "setup/host.h"
 #include "folder/init.h"
 #include "train/load.h"
 #include "train/stop.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include <unistd.h>
 
-/* For the step under way and those behind it. A file that fails ends the run behind steps whose
- * samples are there; before the first there is nothing to keep. */
-static enum err read_ahead(struct train_rank *r)
+/* ---- samples ---- */
+
+enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
+                       int64_t n)
 {
-    int64_t last = num_min(r->step + TRAIN_AHEAD, r->s->o->train.steps);
-    if (r->read == r->resumed)
-        TRY(train_read(r, r->step));
-    while (r->read < last && r->lost.code == ERR_OK)
-        TRY(train_put_off(r, train_read(r, r->read + 1)));
-    ENSURE(r->read >= r->step);
+    int64_t at = step % TRAIN_READ * r->s->share;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t *input = r->inputs + (at + i) * d->inputs;
+        int32_t *target = r->targets + (at + i) * d->targets;
+        TRY(d == &r->job->valid ? data_sample_plain(d, first + i, input, target)
+                                : data_sample(d, (uint64_t)r->s->o->train.seed, first + i, input,
+                                              target));
+    }
     return ERR_OK;
+}
+
+enum err train_read(struct train_rank *r, int64_t step)
+{
+    int64_t share = r->s->share;
+    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * share;
+    TRY(train_samples(r, &r->job->train, step, first, share));
+    r->read = step;
+    return ERR_OK;
+}
+
+struct exec_batch train_batch(const struct train_rank *r, int64_t step)
+{
+    const struct data_set *d = &r->job->train;
+    int64_t at = step % TRAIN_READ * r->s->share;
+    return (struct exec_batch){.input = r->inputs + at * d->inputs,
+                               .targets = r->targets + at * d->targets,
+                               .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
+                               .row0 = r->rank.coord[AXIS_DP] * r->s->share * r->s->model.seq};
 }
 
 static double *landing(const struct train_rank *r, int64_t step)
@@ -62,32 +82,26 @@ static enum err wait_step(const struct train_rank *r, int64_t step)
     return r->rank.dev->ops->event_synchronize(r->rank.dev, (int)(step % TRAIN_AHEAD));
 }
 
-/* A step's result stands in r->result, and the device is through it. It took as long as from the
- * end of the one before, or from where it began when nothing was on its way. */
-static enum err take_result(struct train_rank *r, int64_t step)
-{
-    struct dev *dev = r->rank.dev;
-    double begin, end;
-    r->taken = step;
-    r->loss = r->result.loss;
-    r->stop = r->stop || r->result.stop > 0;
-    r->save = r->save || r->result.save > 0;
-    r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
-    TRY(dev->ops->timer_read(dev, r->timer + (step - 1) % TRAIN_TIMERS, &begin));
-    TRY(dev->ops->timer_read(dev, r->timer + step % TRAIN_TIMERS, &end));
-    r->took = end - begin;
-    r->slowest = fmax(r->slowest, r->took);
-    return train_report_step(r, step);
-}
-
-/* Waits for the steps up to `last` that were queued and not reported, and reports them. */
+/* Waits for the steps up to `last` that were queued and not reported, and reports them. One took as
+ * long as from the end of the one before, or from where it began when nothing was on its way. */
 static enum err take_results(struct train_rank *r, int64_t last)
 {
+    struct dev *dev = r->rank.dev;
     while (r->taken < num_min(last, r->queued)) {
         struct optim_step step = {.step = r->taken + 1};
+        double begin, end;
         TRY(wait_step(r, step.step));
         TRY(optim_judge(&step, landing(r, step.step), &r->result));
-        TRY(take_result(r, step.step));
+        r->taken = step.step;
+        r->loss = r->result.loss;
+        r->stop = r->stop || r->result.stop > 0;
+        r->save = r->save || r->result.save > 0;
+        r->all_written = r->ckpt.step > 0 && r->result.saved == r->s->mesh.world;
+        TRY(dev->ops->timer_read(dev, r->timer + (r->taken - 1) % TRAIN_TIMERS, &begin));
+        TRY(dev->ops->timer_read(dev, r->timer + r->taken % TRAIN_TIMERS, &end));
+        r->took = end - begin;
+        r->slowest = fmax(r->slowest, r->took);
+        TRY(train_report_step(r, r->taken));
     }
     return ERR_OK;
 }
@@ -113,35 +127,7 @@ static enum err validate(struct train_rank *r)
     return train_report_valid(r);
 }
 
-/* Behind the step that the run goes on from, where a stop came before it was made: the reporting
- * rank knows by the lines of metrics. */
-static enum err validate_resumed(struct train_rank *r)
-{
-    double made = r->rank.is_logger && r->job->folder->validated;
-    if (r->resumed == 0 || !is_validated(r))
-        return ERR_OK;
-    TRY(comm_all_reduce(r->rank.all, &made, 1, DT_F64, COMM_MAX));
-    if (made == 0)
-        return validate(r);
-    r->validated = r->step;
-    return ERR_OK;
-}
-
 /* ---- one rank ---- */
-
-/* The weights of model.init, where the run begins. */
-static enum err begin_with(struct train_rank *r)
-{
-    const struct options *o = r->s->o;
-    if (!o->model.init[0] || r->resumed > 0)
-        return ERR_OK;
-    if (!r->job->init)
-        FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the start "
-                             "are gone, and model.init was not read for them; start again",
-             o->run.dir);
-    const struct load from = {&r->s->model, r->job->init, r->rank.threads};
-    return folder_others(load_stores(&from, r->rank.x, false), r->job->init->state.dir);
-}
 
 static enum err open_rank(struct train_rank *r)
 {
@@ -159,7 +145,14 @@ static enum err open_rank(struct train_rank *r)
                                 (TRAIN_AHEAD * SUMS_COUNT + 1) * (int64_t)sizeof *r->landed,
                                 "results of steps", (void **)&r->landed));
     TRY(train_resume(r));
-    TRY(begin_with(r));
+    if (s->o->model.init[0] && r->resumed == 0) {
+        if (!r->job->init)
+            FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the "
+                                 "start are gone, and model.init was not read for them; start "
+                                 "again", s->o->run.dir);
+        const struct load from = {&s->model, r->job->init, k->threads};
+        TRY(folder_others(load_stores(&from, k->x, false), r->job->init->state.dir));
+    }
     TRY(exec_weights_keep(k->x));
     TRY(train_save_open(r));
     TRY(k->dev->ops->timer_alloc(k->dev, TRAIN_TIMERS, &r->timer));
@@ -208,19 +201,6 @@ static bool runs_ahead(const struct train_rank *r)
     return r->rank.dev->async && !r->s->o->train.profile;
 }
 
-/* Writes the events of steps up to `last`. */
-static enum err trace_steps(struct train_rank *r, int64_t last)
-{
-    while (r->s->o->train.trace && !r->trace_broken && r->traced < last) {
-        r->traced++;
-        TRY(wait_step(r, r->traced));
-        enum err err = trace_step(&r->trace, r->rank.x, r->traced, (int)(r->step - r->traced));
-        r->trace_broken = err == ERR_STORAGE;
-        TRY(train_put_off(r, err));
-    }
-    return ERR_OK;
-}
-
 static enum err run_step(struct train_rank *r, const struct exec_batch *b,
                          const struct exec_hooks *hooks)
 {
@@ -248,7 +228,14 @@ static enum err run_step(struct train_rank *r, const struct exec_batch *b,
 static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
 {
     struct dev *dev = r->rank.dev;
-    TRY(read_ahead(r));
+    /* A file that fails ends the run behind steps whose samples are there; before the first there
+     * is nothing to keep. */
+    if (r->read == r->resumed)
+        TRY(train_read(r, r->step));
+    for (int64_t last = num_min(r->step + TRAIN_AHEAD, r->s->o->train.steps);
+         r->read < last && r->lost.code == ERR_OK;)
+        TRY(train_put_off(r, train_read(r, r->read + 1)));
+    ENSURE(r->read >= r->step);
     struct exec_batch b = train_batch(r, r->step);
     TRY(run_step(r, &b, hooks));
     if (r->step == r->resumed + WARM_STEPS)
@@ -263,7 +250,14 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
     TRY(take_results(r, still ? r->step : 0));
-    return trace_steps(r, still || !dev->async ? r->step : r->step - 1);
+    int64_t last = still || !dev->async ? r->step : r->step - 1;
+    while (r->s->o->train.trace && !r->trace_broken && r->traced < last) {
+        TRY(wait_step(r, ++r->traced));
+        enum err err = trace_step(&r->trace, r->rank.x, r->traced, (int)(r->step - r->traced));
+        r->trace_broken = err == ERR_STORAGE;
+        TRY(train_put_off(r, err));
+    }
+    return ERR_OK;
 }
 
 static enum err run_steps(struct train_rank *r)
@@ -272,7 +266,15 @@ static enum err run_steps(struct train_rank *r)
     struct exec_hooks hooks = {.step = on_step,
                                .begins = told ? train_report_within : NULL, .arg = r};
     r->step = r->resumed;
-    TRY(validate_resumed(r));
+    if (r->resumed > 0 && is_validated(r)) {
+        /* Unless it was made before the stop: the reporting rank knows by the lines of metrics. */
+        double made = r->rank.is_logger && r->job->folder->validated;
+        TRY(comm_all_reduce(r->rank.all, &made, 1, DT_F64, COMM_MAX));
+        if (made == 0)
+            TRY(validate(r));
+        else
+            r->validated = r->step;
+    }
     TRY(train_save_validated(r));
     dev_profile_begin(r->rank.profile, comm_spent(r->rank.world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
@@ -323,7 +325,13 @@ static enum err rank_body(void *arg, struct comm_world *world)
     if (r.rank.is_logger)
         job->folder->done = r.taken;
     if (comm_kind(world) == COMM_MPI) { /* the process may end with the job, by a rank that fails */
-        train_record_rank(&r, &end);
+        enum err code = err_again(&end);
+        if (code == ERR_OK)
+            code = err_again(&r.told);
+        if (code == ERR_OK)
+            code = train_outcome_of(job->outcome);
+        if (r.rank.is_logger)
+            train_record_end(job, code);
         log_keep_close(job->log);
         folder_leave(job->folder);
     }
@@ -369,7 +377,11 @@ enum err train_run(const struct options *o, const struct plait_train *call)
     struct text notes = {0};
     struct weights init = {.files = {NULL, 0}};
     char *page = NULL;
-    train_log_open(&log);
+    char host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    log_keep_open(&log); /* lines wait for the file from here on */
+    log_keep_set(&log);
+    log_kept(FOLDER_LOG_BEGINS "on host %s: plait %s", (long)getpid(), host, PLAIT_VERSION);
     enum err err = check_run(o, call->ranks, CHECK_TRAIN, &notes, &s);
     if (err == ERR_OK)
         err = text_done(&notes, &page);
@@ -377,7 +389,8 @@ enum err train_run(const struct options *o, const struct plait_train *call)
     if (err == ERR_OK)
         err = run_job(o, &job, &s, &init);
     train_record_end(&job, err);
-    train_log_close(&log);
+    log_keep_close(&log);
+    log_keep_set(NULL);
     folder_leave(&folder);
     stop_pending(NULL);
     data_close(&job.train);

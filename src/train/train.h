@@ -119,23 +119,23 @@ enum err train_validate(struct train_rank *r);
  * over the world; a rank that has no sample of it does nothing. (valid.c) */
 enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
                            int64_t *n, double *loss);
-int64_t train_valid_rounds(const struct train_rank *r);
 
-/* The first sample of a step in r->inputs and r->targets; samples of this rank for it; the batch
- * that they are. Local. (train_rank.c) */
-int64_t train_place(const struct train_rank *r, int64_t step);
+/* Samples of d first .. first + n - 1 into r->inputs and r->targets, at the place of a step; those of
+ * this rank for a step; the batch that these are. Local. (train.c) */
+enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
+                       int64_t n);
 enum err train_read(struct train_rank *r, int64_t step);
 struct exec_batch train_batch(const struct train_rank *r, int64_t step);
 /* Does this rank ask all to stop behind the step under way: was the process told to, has the run
- * taken as long as it may, or has this rank an error that it has put off? Local. (train_rank.c) */
+ * taken as long as it may, or has this rank an error that it has put off? Local. (train_end.c) */
 bool train_asks(const struct train_rank *r);
 bool train_out_of_time(const struct train_rank *r);
 /* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without, or of a state that is
  * no checkpoint (ERR_NONFINITE), waits until they are saved: keeps it, if it is the first, and says
- * ERR_OK. Other errors are passed on. Local. (train_rank.c) */
+ * ERR_OK. Other errors are passed on. Local. (train_end.c) */
 enum err train_put_off(struct train_rank *r, enum err err);
 /* From here on this rank deals with an error: should the process end before that is done, it is
- * said. `says`: also by a signal's end, once in the job. Local. (train_rank.c) */
+ * said. `says`: also by a signal's end, once in the job. Local. (train_end.c) */
 void train_deal_with(struct train_rank *r, const struct err_kept *first, bool says);
 
 /* The step behind the last good one, or the validation's r->bad_round, is not finite, and the
@@ -191,15 +191,10 @@ enum err train_close_files(struct train_rank *r);
 /* ERR_STOPPED where work is left. (report.c) */
 enum err train_outcome_of(struct train_outcome *o);
 
-/* Of log.txt: from a run's start lines wait for the file. Local. (report.c) */
-void train_log_open(struct log_keep *log);
-void train_log_close(struct log_keep *log);
 /* Of run.json: members on program, machine, layout and data. Local. (report.c) */
 void train_record_facts(const struct train_rank *r, struct text *out);
-/* How the run ended, into log.txt and run.json; the thread's error stays. Where ranks are processes
- * the reporting one says it before it leaves. Local. (report.c) */
+/* How the run ended, into log.txt and run.json; the thread's error stays. (report.c) */
 void train_record_end(const struct train_job *job, enum err code);
-void train_record_rank(const struct train_rank *r, const struct err_kept *end);
 
 /* Lines of metrics that could not be written, once more, so that what is saved behind their steps
  * has them. Local. (report.c) */

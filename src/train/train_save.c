@@ -4,7 +4,6 @@
  */
 #include "train/train.h"
 
-#include "base/log.h"
 #include "train/stop.h"
 
 #include <stdio.h>

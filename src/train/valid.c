@@ -10,19 +10,7 @@
 
 #include <float.h>
 
-/* Samples first .. first + n - 1 into the rank's host arrays, at the place of the step that is
- * done. */
-static enum err read_plain(struct train_rank *r, int64_t first, int64_t n)
-{
-    const struct data_set *d = &r->job->valid;
-    int64_t at = train_place(r, r->step);
-    for (int64_t i = 0; i < n; i++)
-        TRY(data_sample_plain(d, first + i, r->inputs + (at + i) * d->inputs,
-                              r->targets + (at + i) * d->targets));
-    return ERR_OK;
-}
-
-int64_t train_valid_rounds(const struct train_rank *r)
+static int64_t rounds_of(const struct train_rank *r)
 {
     int64_t rounds = num_ceil_div(r->job->valid.samples, r->s->o->train.batch);
     int64_t asked = r->s->o->train.valid_batches;
@@ -36,21 +24,11 @@ static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *fi
     return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
 }
 
-/* n samples of what lies in the host's arrays. */
+/* n samples, at the place of the step that is done. */
 static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 {
-    const struct data_set *d = &r->job->valid;
-    int64_t at = train_place(r, r->step);
-    return (struct exec_batch){.input = r->inputs + at * d->inputs,
-                               .targets = r->targets + at * d->targets, .samples = n,
-                               .t = r->s->model.seq};
-}
-
-/* Of n samples. */
-static enum err rehearse(struct train_rank *r, int64_t n)
-{
-    struct exec_batch b = batch_of(r, n);
-    return r->rank.dev->async ? exec_rehearse_forward(r->rank.x, &b) : ERR_OK;
+    struct exec_batch b = train_batch(r, r->step);
+    return (struct exec_batch){.input = b.input, .targets = b.targets, .samples = n, .t = b.t};
 }
 
 enum err train_valid_open(struct train_rank *r)
@@ -58,13 +36,14 @@ enum err train_valid_open(struct train_rank *r)
     int64_t first, share = r->s->share;
     if (!r->job->valid.samples)
         return ERR_OK;
-    if (samples_of(r, 0, &first) == share)
-        TRY(rehearse(r, share));
-    int64_t rest = samples_of(r, train_valid_rounds(r) - 1, &first);
+    int64_t rest = samples_of(r, rounds_of(r) - 1, &first);
+    struct exec_batch whole = batch_of(r, share), ragged = batch_of(r, rest);
+    if (r->rank.dev->async && samples_of(r, 0, &first) == share)
+        TRY(exec_rehearse_forward(r->rank.x, &whole));
     if (rest == 0 || rest == share)
         return ERR_OK;
     TRY(setup_forward(r->s, (int)num_ceil_div(rest, r->s->samples), &r->last_round));
-    return rehearse(r, rest);
+    return r->rank.dev->async ? exec_rehearse_forward(r->rank.x, &ragged) : ERR_OK;
 }
 
 enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
@@ -76,7 +55,7 @@ enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_ho
     if (*n == 0)
         return ERR_OK;
     struct exec_batch b = batch_of(r, *n);
-    TRY(train_put_off(r, read_plain(r, first, *n))); /* peers wait for the round */
+    TRY(train_put_off(r, train_samples(r, &r->job->valid, r->step, first, *n))); /* peers wait */
     TRY(exec_run(r->rank.x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
     if (!r->rank.counts_tokens)
         return ERR_OK;
@@ -86,42 +65,24 @@ enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_ho
     return ERR_OK;
 }
 
-/* Behind round `i`: how many ranks were asked to stop before the round ahead of it ended. Ranks do
- * not wait for those that are one round behind. */
-static enum err agree_to_stop(struct train_rank *r, int64_t i, struct comm_req *asks, double *n)
-{
-    TRY(comm_finish(asks));
-    r->stop = *n > 0;
-    *n = train_asks(r);
-    if (!r->rank.all || r->stop || i + 1 == train_valid_rounds(r))
-        return ERR_OK;
-    return comm_all_reduce_start(r->rank.all, n, 1, DT_F64, COMM_SUM, asks);
-}
-
-/* The loss is not finite, as all ranks know: `round` is the first here that was not, -1: none. */
-static enum err refuse(struct train_rank *r, int64_t round)
-{
-    double least = round < 0 ? -DBL_MAX : -(double)round;
-    int64_t rounds = train_valid_rounds(r);
-    TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
-    r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
-    FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
-                        "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),
-         (long long)r->bad_round + 1, (long long)rounds);
-}
-
 enum err train_validate(struct train_rank *r)
 {
     double sums[3] = {0, 0, 0}, stops = 0, loss;
     struct comm_req asks = {0};
-    int64_t n, bad = -1;
-    for (int64_t i = 0; i < train_valid_rounds(r) && !r->stop; i++) {
+    int64_t n, bad = -1, rounds = rounds_of(r);
+    for (int64_t i = 0; i < rounds && !r->stop; i++) {
         TRY(train_valid_round(r, i, NULL, &n, &loss));
         sums[0] += loss;
         sums[1] += r->rank.counts_tokens ? (double)(n * r->job->valid.targets) : 0;
         if (bad < 0 && !isfinite(loss))
             bad = i;
-        TRY(agree_to_stop(r, i, &asks, &stops));
+        /* How many ranks were asked to stop before the round ahead of this one ended: none waits
+         * for those that are one round behind. */
+        TRY(comm_finish(&asks));
+        r->stop = stops > 0;
+        stops = train_asks(r);
+        if (r->rank.all && !r->stop && i + 1 < rounds)
+            TRY(comm_all_reduce_start(r->rank.all, &stops, 1, DT_F64, COMM_SUM, &asks));
     }
     if (r->stop)
         return ERR_OK;
@@ -132,5 +93,12 @@ enum err train_validate(struct train_rank *r)
         return ERR_OK;
     r->valid_loss = sums[0] / sums[1];
     r->valid_tokens = (int64_t)sums[1];
-    return isfinite(r->valid_loss) ? ERR_OK : refuse(r, bad);
+    if (isfinite(r->valid_loss))
+        return ERR_OK;
+    double least = bad < 0 ? -DBL_MAX : -(double)bad; /* as all ranks know */
+    TRY(comm_all_reduce(r->rank.all, &least, 1, DT_F64, COMM_MAX));
+    r->bad_round = least == -DBL_MAX ? rounds - 1 : (int64_t)-least;
+    FAIL(ERR_NONFINITE, "the validation behind step %lld has loss %g, first in its batch %lld of "
+                        "%lld", (long long)r->step, num_unsigned_nan(r->valid_loss),
+         (long long)r->bad_round + 1, (long long)rounds);
 }
