@@ -72,42 +72,36 @@ int plait_data_import(const struct plait_import *a, int64_t *rows)
     return PLAIT_OK;
 }
 
-static void describe(const struct data_set *d, int64_t texts, struct text *out)
-{
-    char size[32], count[32];
-    bool rows = d->kind == DATA_ROWS;
-    text_add(out, "file        ");
-    text_add_printable(out, d->path);
-    text_add(out, "\nsize        %s (%lld bytes)\n", text_bytes(d->file.size, size),
-             (long long)d->file.size);
-    text_count(d->count, count);
-    if (rows) {
-        text_add(out, "rows        %s (%lld) of %lld feature%s", count, (long long)d->count,
-                 (long long)d->features, text_plural(d->features, "s"));
-        if (d->height > 1)
-            text_add(out, ", %d x %d", d->height, d->width);
-        text_add(out, ", and a label of %lld class%s\n", (long long)d->classes,
-                 text_plural(d->classes, "es"));
-    } else {
-        text_add(out, "tokenizer   %s, vocabulary %lld\n", d->tokenizer, (long long)d->vocab);
-        text_add(out, "tokens      %s (%lld) of %d bytes\n", count, (long long)d->count,
-                 d->token_bytes);
-    }
-    if (texts >= 0)
-        text_add(out, "texts       %lld\n", (long long)texts);
-    text_add(out, "hash        xxh3-64 %016llx, agrees with the %ss\n",
-             (unsigned long long)d->hash, rows ? "row" : "token");
-}
-
 int plait_data_info(const char *path, char **out)
 {
     struct data_set d;
     struct text t = {0};
+    char size[32], count[32];
     int64_t texts = -1; /* unknown; else how often the id that ends one stands in the file */
     TRY(data_open(path, NULL, true, &d));
     int32_t end = tokenizer_end(d.tokenizer);
     enum err err = end < 0 || d.kind != DATA_TOKENS ? ERR_OK : data_count(&d, end, &texts);
-    describe(&d, texts, &t);
+    bool rows = d.kind == DATA_ROWS;
+    text_add(&t, "file        ");
+    text_add_printable(&t, d.path);
+    text_add(&t, "\nsize        %s (%lld bytes)\n", text_bytes(d.file.size, size),
+             (long long)d.file.size);
+    text_count(d.count, count);
+    if (rows)
+        text_add(&t, "rows        %s (%lld) of %lld feature%s", count, (long long)d.count,
+                 (long long)d.features, text_plural(d.features, "s"));
+    if (rows && d.height > 1)
+        text_add(&t, ", %d x %d", d.height, d.width);
+    if (rows)
+        text_add(&t, ", and a label of %lld class%s\n", (long long)d.classes,
+                 text_plural(d.classes, "es"));
+    else
+        text_add(&t, "tokenizer   %s, vocabulary %lld\ntokens      %s (%lld) of %d bytes\n",
+                 d.tokenizer, (long long)d.vocab, count, (long long)d.count, d.token_bytes);
+    if (texts >= 0)
+        text_add(&t, "texts       %lld\n", (long long)texts);
+    text_add(&t, "hash        xxh3-64 %016llx, agrees with the %ss\n", (unsigned long long)d.hash,
+             rows ? "row" : "token");
     data_close(&d);
     return api_give(err, &t, out);
 }

@@ -11,50 +11,6 @@
 #include "config/machine.h"
 #include "sched/sched.h"
 
-static void add_program(struct text *out)
-{
-    text_add(out, "plait       %s, %s", PLAIT_VERSION,
-#if defined(__clang__)
-             "clang " __clang_version__
-#elif defined(__GNUC__)
-             "gcc " __VERSION__
-#else
-             "unknown compiler"
-#endif
-    );
-#ifdef NDEBUG
-    text_add(out, ", release\n");
-#else
-    text_add(out, ", debug\n");
-#endif
-}
-
-static void add_devices(struct text *out)
-{
-    static const enum dev_kind kind[] = {DEV_CPU, DEV_REF, DEV_NULL, DEV_CUDA};
-    char line[256];
-    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
-        dev_describe_kind(kind[i], line, sizeof line);
-        struct text units = {0};
-        text_add(out, "%s%s\n", i ? "            " : "devices     ", line);
-        dev_describe_units(kind[i], &units);
-        for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1)
-            text_add(out, "            %.*s\n", (int)(end - s), s);
-        text_free(&units);
-    }
-}
-
-static void add_transports(struct text *out)
-{
-    int launched = comm_mpi_launched_size();
-    text_add(out, "transports  thread%s; between GPUs nccl%s\n",
-             comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)",
-             comm_nccl_built() ? "" : " (not built in)");
-    if (launched > 0)
-        text_add(out, "launcher    MPI, %d process%s\n", launched,
-                 text_plural(launched, "es"));
-}
-
 static int word_number(const char *word, enum text_number n)
 {
     if (n != TEXT_NUMBER)
@@ -82,16 +38,42 @@ int plait_word_shown(const char *word, char **out)
 
 int plait_info(char **out)
 {
+    static const enum dev_kind kind[] = {DEV_CPU, DEV_REF, DEV_NULL, DEV_CUDA};
     struct text t = {0};
-    add_program(&t);
-    text_add(&t, "processor   ");
+    char line[256];
+    int launched = comm_mpi_launched_size();
+    text_add(&t, "plait       %s, %s", PLAIT_VERSION,
+#if defined(__clang__)
+             "clang " __clang_version__
+#elif defined(__GNUC__)
+             "gcc " __VERSION__
+#else
+             "unknown compiler"
+#endif
+    );
+#ifdef NDEBUG
+    text_add(&t, ", release\nprocessor   ");
+#else
+    text_add(&t, ", debug\nprocessor   ");
+#endif
     machine_processor(&t);
     text_add(&t, ", %d core%s to use\nfeatures    ", cores_usable(),
              text_plural(cores_usable(), "s"));
     machine_features(&t);
-    text_add(&t, "\n");
-    add_devices(&t);
-    add_transports(&t);
+    for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+        struct text units = {0};
+        dev_describe_kind(kind[i], line, sizeof line);
+        text_add(&t, "\n%s%s", i ? "            " : "devices     ", line);
+        dev_describe_units(kind[i], &units);
+        for (char *s = units.s, *end; s && (end = strchr(s, '\n')) != NULL; s = end + 1)
+            text_add(&t, "\n            %.*s", (int)(end - s), s);
+        text_free(&units);
+    }
+    text_add(&t, "\ntransports  thread%s; between GPUs nccl%s\n",
+             comm_built(COMM_MPI) ? ", mpi" : " (mpi: not built in)",
+             comm_nccl_built() ? "" : " (not built in)");
+    if (launched > 0)
+        text_add(&t, "launcher    MPI, %d process%s\n", launched, text_plural(launched, "es"));
     for (int i = 0; i < sched_kind_count(); i++)
         text_add(&t, "%s%s", i ? ", " : "schedules   ", sched_kind_at(i)->name);
     text_add(&t, "\n");

@@ -43,51 +43,35 @@ static void add_wrong(struct run *r)
 
 /* ---- one run ---- */
 
-static void take_lines(struct run *r, const char **at, const char *end)
-{
-    for (struct metrics_line l; metrics_next(at, end, &l);) {
-        if (l.step < 1)
-            continue;
-        if (l.valid && isfinite(l.loss) && !(l.loss >= r->best))
-            r->best = l.loss;
-        if (!l.valid) {
-            r->step = l.step;
-            r->loss = l.loss;
-        }
-    }
-}
-
-/* A line that is longer than a piece is none of ours. */
-static enum err read_lines(struct run *r, const struct fs_reader *f, char *piece)
-{
-    int64_t held = 0;
-    for (int64_t from = 0; from < f->size;) {
-        int64_t n = num_min(PIECE - held, f->size - from);
-        const char *at = piece;
-        TRY(fs_reader_get(f, from, n, piece + held));
-        from += n;
-        held += n;
-        take_lines(r, &at, piece + held);
-        int64_t left = held - (at - piece);
-        held = left < PIECE ? left : 0;
-        memmove(piece, at, (size_t)held);
-    }
-    return ERR_OK;
-}
-
 static enum err read_metrics(struct run *r, const char *path)
 {
     struct fs_reader f = {0};
     char *piece = NULL;
-    TRY(fs_reader_open(&f, path, ERR_DATA));
+    int64_t held = 0, n;
     enum err err = ERR_OK;
+    TRY(fs_reader_open(&f, path, ERR_DATA));
     if (f.size > metrics_max)
         err = err_set(ERR_DATA, __FILE__, __LINE__, "%s has %lld bytes, at most %lld are read",
                       path, (long long)f.size, (long long)metrics_max);
     if (err == ERR_OK)
         err = mem_new(PIECE, 1, "a piece of metrics", &piece);
-    if (err == ERR_OK)
-        err = read_lines(r, &f, piece);
+    for (int64_t from = 0; from < f.size && err == ERR_OK; from += n) {
+        const char *at = piece;
+        n = num_min(PIECE - held, f.size - from);
+        err = fs_reader_get(&f, from, n, piece + held);
+        held += n;
+        for (struct metrics_line l; err == ERR_OK && metrics_next(&at, piece + held, &l);) {
+            if (l.step >= 1 && l.valid && isfinite(l.loss) && !(l.loss >= r->best))
+                r->best = l.loss;
+            if (l.step >= 1 && !l.valid) {
+                r->step = l.step;
+                r->loss = l.loss;
+            }
+        }
+        int64_t left = held - (at - piece);
+        held = left < PIECE ? left : 0; /* a line that is longer than a piece is none of ours */
+        memmove(piece, at, (size_t)held);
+    }
     mem_free(piece);
     fs_reader_close(&f);
     return err;
@@ -107,15 +91,6 @@ static enum err read_checkpoints(struct run *r)
     return ERR_OK;
 }
 
-/* What the last start's end says of the run. */
-static enum state state_of(const struct record_start *s)
-{
-    return s->code < 0             ? KILLED
-           : s->code == 0          ? ENDED
-           : s->code == ERR_STOPPED ? STOPPED
-                                    : FAILED;
-}
-
 /* By the last start, where the lock does not say more: it is held, or left. What left a lock that
  * says nothing here has ended if the record has the end of a start behind it. */
 static enum err read_record(struct run *r, const char *path)
@@ -126,7 +101,10 @@ static enum err read_record(struct run *r, const char *path)
     memcpy(r->when, s->end[0] ? s->end : s->start, sizeof r->when);
     bool ended = s->code >= 0 && strcmp(s->start, r->owner.since) >= 0;
     if (r->life == FOLDER_FREE || (ended && r->life >= FOLDER_UNSEEN))
-        r->state = state_of(s);
+        r->state = s->code < 0             ? KILLED
+                   : s->code == 0          ? ENDED
+                   : s->code == ERR_STOPPED ? STOPPED
+                                            : FAILED;
     record_free(&all);
     return ERR_OK;
 }

@@ -38,25 +38,21 @@ static const char *format_name(const void *arg, int i)
     return formats[i];
 }
 
-static enum err find_format(const char *name, int *out)
+/* The questions must be one, and the files apart: three of pictures, and those that are read. What a
+ * model's configuration names is known later (play_model.c). */
+static enum err check_together(const struct plait_sim *a)
 {
-    for (*out = 0; *out < PLAY_FORMATS; ++*out)
-        if (!name || strcmp(name, formats[*out]) == 0)
-            return ERR_OK;
-    const char *near = text_nearest(name, PLAY_FORMATS, format_name, NULL);
-    FAIL(ERR_CONFIG,
-         "simulation: format \"%.64s\" is not known%s%s; use summary, text, lowered, gantt or json",
-         name, near ? ", the nearest is " : "", near ? near : "");
-}
-
-/* None of the files is one that is read. What a model's configuration names is known later
- * (play_model.c). */
-static enum err check_read(const struct plait_sim *a, const char *const path[PICTURES_FILES])
-{
-    struct play_list list = {0};
-    enum err err = a->compare ? play_list_make("compare", a->compare, &list) : ERR_OK;
+    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
     const char *schedule = a->schedule ? play_path(a->schedule) : NULL;
     const struct file_use in[] = {{"schedule", schedule}, {"costs", a->costs}, {"model", a->model}};
+    struct play_list list = {0};
+    if ((a->schedule != NULL) + (a->compare != NULL) + (a->table != NULL) > 1)
+        FAIL(ERR_CONFIG, "simulation: schedule, compare and table are three questions; ask one");
+    if (a->sets != 0 && (!a->model || a->sets < 0))
+        FAIL(ERR_CONFIG, "simulation: key=value words change a model's configuration, and there is "
+                         "no model; give one (--model FILE), or leave them out");
+    TRY(pictures_check("simulation: two pictures", path));
+    enum err err = a->compare ? play_list_make("compare", a->compare, &list) : ERR_OK;
     for (int i = 0; i < PICTURES_FILES && err == ERR_OK; i++) {
         err = files_apart("simulation", path[i], in, 3);
         for (int k = 0; k < list.n && err == ERR_OK; k++)
@@ -64,24 +60,10 @@ static enum err check_read(const struct plait_sim *a, const char *const path[PIC
                               &(struct file_use){"schedule", play_path(list.name[k])}, 1);
     }
     play_list_free(&list);
-    return err;
-}
-
-/* The picture files must be three, and the work one. */
-static enum err check_together(const struct plait_sim *a)
-{
-    const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
-    if ((a->schedule != NULL) + (a->compare != NULL) + (a->table != NULL) > 1)
-        FAIL(ERR_CONFIG, "simulation: schedule, compare and table are three questions; ask one");
-    if (a->sets != 0 && (!a->model || a->sets < 0))
-        FAIL(ERR_CONFIG, "simulation: key=value words change a model's configuration, and there is "
-                         "no model; give one (--model FILE), or leave them out");
-    TRY(pictures_check("simulation: two pictures", path));
-    TRY(check_read(a, path));
-    if (a->width < 0)
+    if (err == ERR_OK && a->width < 0)
         FAIL(ERR_CONFIG, "simulation: width %d is not a number of columns; use 0 or more",
              a->width);
-    return ERR_OK;
+    return err;
 }
 
 static enum err show(struct played *x, const struct plait_sim *a, int format, struct text *out)
@@ -105,28 +87,30 @@ static enum err show(struct played *x, const struct plait_sim *a, int format, st
     return ERR_OK;
 }
 
-static enum err answer(const struct plait_sim *a, int format, struct text *out)
-{
-    struct played x;
-    if (a->compare)
-        return play_compare(a, format, out);
-    if (a->table && format != PLAY_SUMMARY)
-        FAIL(ERR_CONFIG,
-             "simulation: a table has no other format; leave text, lowered, gantt and json out");
-    if (a->table)
-        return play_table(a, out);
-    enum err err = show(&x, a, format, out);
-    play_free(&x);
-    return err;
-}
-
 int plait_simulate(const struct plait_sim *a, char **out)
 {
     struct plait_sim args;
+    struct played x;
     struct text page = {0};
-    int format;
+    int format = 0;
     TRY(api_take("plait_sim", a, &args, sizeof args));
-    TRY(find_format(args.format, &format));
+    while (args.format && format < PLAY_FORMATS && strcmp(args.format, formats[format]) != 0)
+        format++;
+    if (format == PLAY_FORMATS) {
+        const char *near = text_nearest(args.format, PLAY_FORMATS, format_name, NULL);
+        FAIL(ERR_CONFIG, "simulation: format \"%.64s\" is not known%s%s; use summary, text, "
+                         "lowered, gantt or json", args.format, near ? ", the nearest is " : "",
+             near ? near : "");
+    }
     TRY(check_together(&args));
-    return api_give(answer(&args, format, &page), &page, out);
+    if (args.table && format != PLAY_SUMMARY)
+        FAIL(ERR_CONFIG,
+             "simulation: a table has no other format; leave text, lowered, gantt and json out");
+    if (args.compare)
+        return api_give(play_compare(&args, format, &page), &page, out);
+    if (args.table)
+        return api_give(play_table(&args, &page), &page, out);
+    enum err err = show(&x, &args, format, &page);
+    play_free(&x);
+    return api_give(err, &page, out);
 }

@@ -57,8 +57,9 @@ enum err exec_trace_wait(struct exec *x, bool over);
 /* exec_record.c: the recording, if there is one, and what the world knows of it. */
 void exec_forget(struct exec *x);
 
-/* exec_guard.c: are there to be guards? A run begins, whose traffic is counted. The rest do nothing without guards: a slot, a save set, a keep
- * set before they are used; scratch between instructions; what others own of some weights. */
+/* exec_guard.c: are there to be guards? A run begins, whose traffic is counted. The rest do nothing
+ * without guards: a slot, a save set, a keep set before they are used; scratch between instructions;
+ * what others own of some weights. */
 bool exec_guarded(const struct exec_args *a);
 void exec_count_run(struct exec *x);
 void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(*save)[SAVE_COUNT]);

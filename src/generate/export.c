@@ -55,27 +55,22 @@ static enum err check_call(const struct plait_export *c, enum safet_type *type)
     return ERR_OK;
 }
 
-/* A run without checkpoints may have the file that is asked for. */
-static enum err lacks(const char *run)
-{
-    struct options o;
-    if (hf_weights_exist(run))
-        FAIL(ERR_CHECKPOINT, "export: %s has no whole checkpoint (train.save_keep); it has "
-                             "model.safetensors and config.json, which transformers reads as they "
-                             "are", run);
-    TRY(options_read_run(run, &o));
-    return folder_lacks(ERR_CHECKPOINT, "export", "checkpoint", run, &o);
-}
-
 static enum err open_state(struct export *e)
 {
     const struct plait_export *c = e->call;
-    const char *step = c->step ? c->step : "";
     char dir[FS_PATH];
     int64_t behind;
+    struct options o;
     TRY(folder_find("export", c->run, false));
-    TRY(folder_checkpoint("export", c->run, step, dir, &behind));
-    return dir[0] ? folder_others(state_index_open(&e->x, dir), dir) : lacks(c->run);
+    TRY(folder_checkpoint("export", c->run, c->step ? c->step : "", dir, &behind));
+    if (dir[0])
+        return folder_others(state_index_open(&e->x, dir), dir);
+    if (hf_weights_exist(c->run)) /* a run may have them and no checkpoint */
+        FAIL(ERR_CHECKPOINT, "export: %s has no whole checkpoint (train.save_keep); it has "
+                             "model.safetensors and config.json, which transformers reads as they "
+                             "are", c->run);
+    TRY(options_read_run(c->run, &o));
+    return folder_lacks(ERR_CHECKPOINT, "export", "checkpoint", c->run, &o);
 }
 
 /* ---- the files ---- */
@@ -167,11 +162,11 @@ static enum err write_shard(struct export *e, int shard, int first, int n)
     enum err err = safet_create(&w, path, false, e->entry + first, n, e->notes.word);
     mem_free(path);
     TRY(err);
-    err = safet_keep_room(&w);
-    for (int i = 0; i < n && err == ERR_OK; i++)
-        err = write_tensor(e, &e->entry[first + i], &w);
-    if (err == ERR_OK)
-        err = safet_commit(&w);
+    TRY_OR(out_file, safet_keep_room(&w));
+    for (int i = 0; i < n; i++)
+        TRY_OR(out_file, write_tensor(e, &e->entry[first + i], &w));
+    err = safet_commit(&w);
+out_file:
     safet_abandon(&w);
     return err;
 }
@@ -190,28 +185,11 @@ static enum err put_text(struct export *e, const char *name, struct text *t)
     return err;
 }
 
-/* Which tensor is in which file. */
-static enum err write_map(struct export *e)
-{
-    struct text t = {0};
-    char name[64];
-    if (e->shards == 1)
-        return ERR_OK;
-    text_add(&t, "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    \"total_size\": "
-                 "%lld\n  },\n  \"weight_map\": {", (long long)e->all,
-             (long long)(e->all * safet_type_size(e->type)));
-    for (int i = 0; i < e->entries; i++) {
-        file_name(e, e->shard[i], name);
-        text_add(&t, "%s\n    \"%s\": \"%s\"", i ? "," : "", e->entry[i].name, name);
-    }
-    text_add(&t, "\n  }\n}\n");
-    return put_text(e, "model.safetensors.index.json", &t);
-}
-
 static enum err write_all(struct export *e)
 {
     const struct state_head *head = &e->x.head;
-    struct text config = {0}, generation = {0};
+    struct text map = {0}, config = {0}, generation = {0};
+    char name[64];
     int32_t end = tokenizer_end(head->tokenizer);
     hf_notes(head->tokenizer, head->tokenizer_hash, &e->notes);
     for (int first = 0, next; first < e->entries; first = next) {
@@ -219,7 +197,17 @@ static enum err write_all(struct export *e)
             next++;
         TRY(write_shard(e, e->shard[first], first, next - first));
     }
-    TRY(write_map(e));
+    if (e->shards > 1) { /* which tensor is in which file */
+        text_add(&map, "{\n  \"metadata\": {\n    \"total_parameters\": %lld,\n    "
+                       "\"total_size\": %lld\n  },\n  \"weight_map\": {", (long long)e->all,
+                 (long long)(e->all * safet_type_size(e->type)));
+        for (int i = 0; i < e->entries; i++) {
+            file_name(e, e->shard[i], name);
+            text_add(&map, "%s\n    \"%s\": \"%s\"", i ? "," : "", e->entry[i].name, name);
+        }
+        text_add(&map, "\n  }\n}\n");
+        TRY(put_text(e, "model.safetensors.index.json", &map));
+    }
     (void)hf_config_text(&head->model, e->type, end, &config);
     TRY(put_text(e, "config.json", &config));
     if (model_traits(head->model.kind)->text) {
@@ -230,30 +218,27 @@ static enum err write_all(struct export *e)
     return fs_dir_commit(&e->dir);
 }
 
-/* ---- the whole ---- */
-
 enum err export_run(const struct plait_export *call, struct text *page)
 {
     struct export e = {.call = call};
+    char count[32], size[32];
+    enum err err;
     TRY(check_call(call, &e.type));
-    enum err err = open_state(&e);
-    if (err == ERR_OK)
-        err = plan_files(&e);
-    if (err == ERR_OK)
-        err = fs_dir_create(&e.dir, call->out);
-    if (err == ERR_OK)
-        err = folder_others(write_all(&e), e.x.dir);
+    TRY_OR(out_state, open_state(&e));
+    TRY_OR(out_state, plan_files(&e));
+    TRY_OR(out_state, fs_dir_create(&e.dir, call->out));
+    err = folder_others(write_all(&e), e.x.dir);
     fs_dir_abandon(&e.dir);
-    if (err == ERR_OK) {
-        char count[32], size[32];
-        text_add(page, "step %lld of ", (long long)e.x.head.step);
-        text_add_printable(page, call->run);
-        text_add(page, " in ");
-        text_add_printable(page, call->out);
-        text_add(page, ": %s parameters, %s in %d file%s of weights\n", text_count(e.all, count),
-                 text_bytes(e.all * safet_type_size(e.type), size), e.shards,
-                 text_plural(e.shards, "s"));
-    }
+    if (err != ERR_OK)
+        goto out_state;
+    text_add(page, "step %lld of ", (long long)e.x.head.step);
+    text_add_printable(page, call->run);
+    text_add(page, " in ");
+    text_add_printable(page, call->out);
+    text_add(page, ": %s parameters, %s in %d file%s of weights\n", text_count(e.all, count),
+             text_bytes(e.all * safet_type_size(e.type), size), e.shards,
+             text_plural(e.shards, "s"));
+out_state:
     state_index_close(&e.x);
     mem_free(e.entry);
     mem_free(e.shard);

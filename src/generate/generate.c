@@ -14,6 +14,7 @@
 #include "train/load.h"
 #include "train/rank.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 struct generate_job {
@@ -47,10 +48,41 @@ struct generate_rank {
 
 /* ---- what is told ---- */
 
-static void note(const struct generate_rank *r, const char *text)
+/* A sentence of the rank that reports. */
+static void note(const struct generate_rank *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void note(const struct generate_rank *r, const char *fmt, ...)
 {
+    char text[320];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     if (r->rank.is_logger && r->job->call->on_note)
         r->job->call->on_note(r->job->call->arg, text);
+}
+
+/* A character may be cut between two tokens. So bytes are held until they are one, and whoever
+ * shows or stores what is given on sees valid UTF-8 at any moment. */
+static void add_byte(struct generate_text *t, uint8_t byte)
+{
+    t->held[t->n++] = byte;
+    int bytes = text_utf8(t->held, t->n);
+    if (bytes < 0)
+        return;
+    bool begins = bytes == 0 && t->n > 1; /* the byte is not of what is held, and may begin anew */
+    t->give(t->arg, bytes > 0 ? (const char *)t->held : "\xef\xbf\xbd", bytes > 0 ? bytes : 3);
+    t->n = 0;
+    if (begins)
+        add_byte(t, byte);
+}
+
+void generate_text_add(struct generate_text *t, const char *bytes, int n)
+{
+    if (t->raw && n > 0)
+        t->give(t->arg, bytes, n);
+    for (int i = 0; i < n && !t->raw; i++)
+        add_byte(t, (uint8_t)bytes[i]);
 }
 
 static void tell(struct generate_rank *r, int32_t id)
@@ -67,41 +99,6 @@ static void tell(struct generate_rank *r, int32_t id)
         generate_text_add(&r->out, "<|endoftext|>", 13);
     else
         generate_text_add(&r->out, bytes, tokenizer_decode(r->job->tokenizer, id, bytes));
-}
-
-/* What is passed over, the prompt, and what of it the model cannot see. */
-static void tell_begin(struct generate_rank *r)
-{
-    const struct generate_job *job = r->job;
-    int64_t unseen = job->prompts - r->s->model.seq;
-    char text[320];
-    snprintf(text, sizeof text, "config.json has keys that plait does not know and passes over: %s",
-             job->folder->unknown);
-    if (job->folder->unknown[0])
-        note(r, text);
-    snprintf(text, sizeof text,
-             "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
-             (long long)job->prompts, (long long)r->s->model.seq, (long long)unseen,
-             unseen == 1 ? "is" : "are");
-    if (unseen > 0)
-        note(r, text);
-    for (int64_t i = job->shown; i < job->prompts; i++)
-        tell(r, job->prompt[i]);
-}
-
-static enum err write_logits(struct generate_rank *r)
-{
-    struct text line = {0};
-    if (!r->file.path)
-        return ERR_OK;
-    for (int64_t i = 0; i < r->s->model.vocab; i++)
-        text_add(&line, "%s%.*g", i ? " " : "", r->rank.dev->at == DT_F64 ? 17 : 9, r->values[i]);
-    text_add(&line, "\n");
-    enum err err = line.err;
-    if (err == ERR_OK)
-        err = fs_write(&r->file, line.s, line.len);
-    text_free(&line);
-    return err;
 }
 
 /* ---- one token ---- */
@@ -125,29 +122,30 @@ static enum err on_logits(void *arg, const struct stage *s, const struct stage_m
     return ERR_OK;
 }
 
-/* The window: the last tokens, at most seq, padded behind to whole rows for sp (a causal model does
- * not see what stands behind). */
-static int64_t fill_window(struct generate_rank *r, int64_t have)
-{
-    int64_t t = num_min(have, r->s->model.seq), rows = t;
-    if (r->s->split.sp)
-        rows = num_ceil_div(t, r->s->split.tp) * r->s->split.tp;
-    memcpy(r->window, r->text + have - t, (size_t)t * sizeof *r->window);
-    for (int64_t i = t; i < rows; i++)
-        r->window[i] = 0;
-    r->row = t - 1;
-    return rows;
-}
-
 static enum err next_token(struct generate_rank *r, int64_t have)
 {
     struct exec_hooks hooks = {.logits = on_logits, .arg = r};
-    struct exec_batch b = {.input = r->window, .samples = 1, .t = fill_window(r, have)};
+    int64_t t = num_min(have, r->s->model.seq), rows = t, tp = r->s->split.tp;
+    struct text line = {0};
     int32_t token = 0;
+    if (r->s->split.sp) /* whole rows: a causal model does not see what stands behind */
+        rows = num_ceil_div(t, tp) * tp;
+    memset(r->window + t, 0, (size_t)(rows - t) * sizeof *r->window);
+    memcpy(r->window, r->text + have - t, (size_t)t * sizeof *r->window);
+    r->row = t - 1;
+    struct exec_batch b = {.input = r->window, .samples = 1, .t = rows};
     TRY(exec_run(r->rank.x, &r->s->sched, &b, &hooks));
     if (r->head) /* the last columns of an odd vocabulary are padding: vocab bounds them */
         TRY(generate_pick(r->values, r->s->model.vocab, &r->job->how, have, &token));
-    TRY(write_logits(r));
+    if (r->file.path) {
+        int digits = r->rank.dev->at == DT_F64 ? 17 : 9;
+        for (int64_t i = 0; i < r->s->model.vocab; i++)
+            text_add(&line, "%s%.*g", i ? " " : "", digits, r->values[i]);
+        text_add(&line, "\n");
+        enum err err = line.err == ERR_OK ? fs_write(&r->file, line.s, line.len) : line.err;
+        text_free(&line);
+        TRY(err);
+    }
     TRY(comm_broadcast(r->rank.all, r->rank.logger, &token, (int64_t)sizeof token));
     r->text[have] = token;
     return ERR_OK;
@@ -195,9 +193,18 @@ static enum err open_rank(struct generate_rank *r)
 static enum err run_rank(struct generate_rank *r)
 {
     const struct generate_job *job = r->job;
-    TRY(open_rank(r));
-    tell_begin(r);
+    int64_t seen = r->s->model.seq, unseen = job->prompts - seen;
     bool stop = false;
+    TRY(open_rank(r));
+    if (job->folder->unknown[0])
+        note(r, "config.json has keys that plait does not know and passes over: %s",
+             job->folder->unknown);
+    if (unseen > 0)
+        note(r, "the prompt has %lld tokens and model.seq is %lld: the first %lld %s not seen",
+             (long long)job->prompts, (long long)seen, (long long)unseen,
+             unseen == 1 ? "is" : "are");
+    for (int64_t i = job->shown; i < job->prompts; i++)
+        tell(r, job->prompt[i]);
     for (int64_t have = job->prompts; have < job->length && !stop; have++) {
         TRY(next_token(r, have));
         for (int i = 0; i < job->ends && !job->call->ignore_eot; i++)
@@ -205,12 +212,9 @@ static enum err run_rank(struct generate_rank *r)
         if (!stop || !job->tokenizer)
             tell(r, r->text[have]);
     }
-    char text[160];
-    snprintf(text, sizeof text,
-             "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
-             r->out.n, r->out.n == 1 ? " is" : "s are");
     if (r->out.n > 0)
-        note(r, text);
+        note(r, "the text ends within a character, of which %d byte%s not shown (--raw shows them)",
+             r->out.n, r->out.n == 1 ? " is" : "s are");
     return r->file.path ? fs_commit(&r->file) : ERR_OK;
 }
 
@@ -260,48 +264,28 @@ static enum err check_call(const struct model_folder *folder, const struct plait
     return model_folder_filled(folder);
 }
 
-/* Ids as they are. */
-static enum err take_ids(struct generate_job *job, int64_t vocab, int32_t **prompt)
-{
-    const struct plait_generate *c = job->call;
-    for (int64_t i = 0; i < c->id_count; i++)
-        if (c->ids[i] < 0 || c->ids[i] >= vocab)
-            FAIL(ERR_TOKEN, "generate: id %lld of the prompt is %d, the model has ids 0 to %lld",
-                 (long long)i + 1, c->ids[i], (long long)vocab - 1);
-    TRY(mem_new(c->id_count, sizeof **prompt, "the prompt", prompt));
-    memcpy(*prompt, c->ids, (size_t)c->id_count * sizeof **prompt);
-    job->prompts = c->id_count;
-    return ERR_OK;
-}
-
-/* Text; where there is none the model begins as behind the end of another text. */
-static enum err take_text(struct generate_job *job, int32_t **prompt)
-{
-    const char *text = job->call->prompt ? job->call->prompt : "";
-    TRY(tokenizer_encode(job->tokenizer, text, (int64_t)strlen(text), prompt, &job->prompts));
-    if (job->prompts > 0)
-        return ERR_OK;
-    mem_free(*prompt);
-    TRY(mem_new(1, sizeof **prompt, "the prompt", prompt));
-    (*prompt)[0] = job->end[0];
-    job->prompts = job->shown = 1;
-    return ERR_OK;
-}
-
 /* What the weights are of, and with it what is read and written: text or ids. */
 static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int32_t **prompt,
                             bool **legal)
 {
     const struct model_folder *folder = job->folder;
+    const struct plait_generate *c = job->call;
     int64_t vocab = job->setup->model.vocab;
     enum err err = model_folder_tokenizer(folder, job->weights, name);
-    if (job->call->ids && (err == ERR_OK || err == ERR_TOKEN)) {
+    if (c->ids && (err == ERR_OK || err == ERR_TOKEN)) {
         bool known = err == ERR_OK; /* else its end is not known, and config.json's may be */
         job->ends = known ? 1 : folder->ends;
         memcpy(job->end, folder->end, sizeof job->end);
         if (known)
             job->end[0] = tokenizer_end(name);
-        return take_ids(job, vocab, prompt);
+        for (int64_t i = 0; i < c->id_count; i++)
+            if (c->ids[i] < 0 || c->ids[i] >= vocab)
+                FAIL(ERR_TOKEN, "generate: id %lld of the prompt is %d, the model has ids 0 to "
+                                "%lld", (long long)i + 1, c->ids[i], (long long)vocab - 1);
+        TRY(mem_new(c->id_count, sizeof **prompt, "the prompt", prompt));
+        memcpy(*prompt, c->ids, (size_t)c->id_count * sizeof **prompt);
+        job->prompts = c->id_count;
+        return ERR_OK;
     }
     TRY(err);
     TRY(tokenizer_check(name, vocab));
@@ -313,25 +297,15 @@ static enum err take_prompt(struct generate_job *job, char name[SAFET_NOTE], int
     for (int64_t i = 0; i < vocab; i++)
         (*legal)[i] = i == job->end[0] || tokenizer_decode(name, (int32_t)i, bytes) > 0;
     job->how.legal = *legal;
-    return take_text(job, prompt);
-}
-
-static enum err run_ranks(struct generate_job *job)
-{
-    const struct options *o = &job->folder->options;
-    char name[SAFET_NOTE];
-    int32_t *prompt = NULL;
-    bool *legal = NULL;
-    TRY(weights_check_rest(job->weights, &job->setup->model));
-    enum err err = take_prompt(job, name, &prompt, &legal);
-    job->prompt = prompt;
-    job->length = job->prompts + (job->call->tokens > 0 ? job->call->tokens : 200);
-    comm_environment();
-    if (err == ERR_OK)
-        err = rank_run("plait generate", o, job->setup->mesh.world, rank_body, job);
-    mem_free(prompt);
-    mem_free(legal);
-    return err;
+    const char *text = c->prompt ? c->prompt : "";
+    TRY(tokenizer_encode(name, text, (int64_t)strlen(text), prompt, &job->prompts));
+    if (job->prompts > 0)
+        return ERR_OK;
+    mem_free(*prompt); /* without text the model begins as behind the end of another */
+    TRY(mem_new(1, sizeof **prompt, "the prompt", prompt));
+    (*prompt)[0] = job->end[0];
+    job->prompts = job->shown = 1;
+    return ERR_OK;
 }
 
 enum err generate_run(const struct model_folder *folder, const struct plait_generate *call)
@@ -341,23 +315,33 @@ enum err generate_run(const struct model_folder *folder, const struct plait_gene
     struct weights w = {.files = {NULL, 0}};
     struct generate_job job = {.setup = &s, .call = call, .folder = folder, .weights = &w,
                                .how = {call->temperature, call->top_k, call->seed, NULL}};
+    char name[SAFET_NOTE];
+    int32_t *prompt = NULL;
+    bool *legal = NULL;
     int ranks = call->ranks;
+    enum err err;
     TRY(check_call(folder, call));
-    enum err err = setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s);
-    if (err == ERR_OK)
-        err = check_launch(o, &ranks);
-    if (err == ERR_OK && ranks && ranks != s.mesh.world)
+    TRY_OR(out_setup, setup_make(o, tokenizer_vocab(o->data.tokenizer), false, &s));
+    TRY_OR(out_setup, check_launch(o, &ranks));
+    if (ranks && ranks != s.mesh.world) {
         err = err_set(ERR_CONFIG, __FILE__, __LINE__, "ranks started: %d, but the layout has "
                       "parallel.tp %d x parallel.pp %d = %d; start %d, or change the layout with "
                       "parallel.tp=... parallel.pp=...; -n is the number of ranks: for tokens to "
                       "write, did you mean --tokens %d", ranks, s.split.tp, s.sched.p, s.mesh.world,
                       s.mesh.world, ranks);
-    if (err == ERR_OK)
-        err = host_check(&s);
-    if (err == ERR_OK)
-        err = model_folder_weights(folder, call->step ? call->step : "", &w);
-    if (err == ERR_OK)
-        err = run_ranks(&job);
+        goto out_setup;
+    }
+    TRY_OR(out_setup, host_check(&s));
+    TRY_OR(out_setup, model_folder_weights(folder, call->step ? call->step : "", &w));
+    TRY_OR(out_setup, weights_check_rest(&w, &s.model));
+    TRY_OR(out_setup, take_prompt(&job, name, &prompt, &legal));
+    job.prompt = prompt;
+    job.length = job.prompts + (call->tokens > 0 ? call->tokens : 200);
+    comm_environment();
+    err = rank_run("plait generate", o, s.mesh.world, rank_body, &job);
+out_setup:
+    mem_free(prompt);
+    mem_free(legal);
     weights_close(&w);
     setup_free(&s);
     return err;

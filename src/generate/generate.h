@@ -27,7 +27,7 @@ struct generate_how {
 enum err generate_pick(const double *logits, int64_t vocab, const struct generate_how *how,
                        int64_t number, int32_t *token);
 
-/* ---- bytes to characters (generate_text.c) ---- */
+/* ---- bytes to characters (generate.c) ---- */
 
 /* Gives bytes on in whole UTF-8 characters; what begins none becomes U+FFFD, one for each run of
  * bytes that could still have become one. raw: as they come. */

@@ -77,15 +77,10 @@ static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
     const struct model_dims *d = &c->dims;
     void *const *work = c->s->work->at;
     struct qkv at = qkv_of(d);
-    struct tensor d_sublayer, do_;
     char *dqkv = c->keep[KEEP_DMID];
-    TRY(stage_residual_grad(c, &d_sublayer));
-    struct tp_linear out = {.w = stage_w(c, PARAM_O_W), .out = work[WORK_DMID],
-                            .full = c->d_sublayer};
-    TRY(tp_row_grad(&c->s->tp, &d_sublayer, &out, d->h * d->d, &do_));
-    if (a)
-        TRY(stage_norm_again(c, a));
-    struct attn_grad g = {.f = attn_of(c), .do_ = do_.p, .dq = dqkv, .dk = dqkv + at.k0 * d->ct,
+    struct tp_linear out = {.w = stage_w(c, PARAM_O_W), .out = work[WORK_DMID]};
+    TRY(stage_mid_grad(c, &out, d->h * d->d, a));
+    struct attn_grad g = {.f = attn_of(c), .do_ = out.out, .dq = dqkv, .dk = dqkv + at.k0 * d->ct,
                           .dv = dqkv + at.v0 * d->ct, .delta = work[WORK_DELTA]};
     TRY(dev_attn_grad(c->s->dev, &g));
     return rotate(c, dqkv, true);

@@ -25,16 +25,12 @@ static enum err forward(const struct stage_call *c)
     TRY(stage_norm(c, c->save[SAVE_H]));
     struct tp_linear in = {.w = stage_w(c, inner_role(d)), .bias = stage_w(c, PARAM_UP_B),
                            .full = work[WORK_FULL]};
-    if (d->gated) {
-        in.out = c->save[SAVE_PRE];
-        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
+    in.out = c->save[d->gated ? SAVE_PRE : SAVE_ACT];
+    in.act = d->gated ? GEMM_NONE : GEMM_GELU;
+    in.pre = d->gated ? NULL : c->save[SAVE_PRE];
+    TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
+    if (d->gated)
         TRY(dev_swiglu(c->s->dev, &(struct swiglu){c->save[SAVE_ACT], mid.p, d->n, d->f}));
-    } else {
-        in.act = GEMM_GELU;
-        in.pre = c->save[SAVE_PRE];
-        in.out = c->save[SAVE_ACT];
-        TRY(tp_column(tp, &h, &in, inner_cols(d), &mid));
-    }
     struct tensor act = {c->save[SAVE_ACT], d->n, d->f, PLACE_COLS};
     struct tp_buffers b = {work[WORK_PARTIAL], tp->sp ? work[WORK_DH] : work[WORK_PARTIAL]};
     TRY(tp_row(tp, &act, stage_w(c, PARAM_DOWN_W), d->c, &b, &f));
@@ -54,21 +50,16 @@ static struct stage_sub sub_of(const struct stage_call *c)
 static enum err inner_grad(const struct stage_call *c, struct stage_again *a)
 {
     const struct model_dims *d = &c->dims;
-    struct tensor d_sublayer, dact;
-    TRY(stage_residual_grad(c, &d_sublayer));
-    struct tp_linear down = {.w = stage_w(c, PARAM_DOWN_W), .full = c->d_sublayer,
-                             .out = c->s->work->at[WORK_DMID]};
+    struct tp_linear down = {.w = stage_w(c, PARAM_DOWN_W), .out = c->s->work->at[WORK_DMID]};
     if (!d->gated) {
         down.act = GEMM_DGELU;
         down.pre = c->save[SAVE_PRE];
         down.out = c->keep[KEEP_DMID];
     }
-    TRY(tp_row_grad(&c->s->tp, &d_sublayer, &down, d->f, &dact));
-    if (a)
-        TRY(stage_norm_again(c, a));
+    TRY(stage_mid_grad(c, &down, d->f, a));
     if (!d->gated)
         return ERR_OK;
-    return dev_swiglu_grad(c->s->dev, &(struct swiglu_grad){c->keep[KEEP_DMID], dact.p,
+    return dev_swiglu_grad(c->s->dev, &(struct swiglu_grad){c->keep[KEEP_DMID], down.out,
                                                             c->save[SAVE_PRE], d->n, d->f});
 }
 

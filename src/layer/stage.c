@@ -17,8 +17,17 @@ static const struct layer_kind *const kind_of[LAYER_COUNT] = {
     [LAYER_LINEAR] = &layer_linear, [LAYER_RELU] = &layer_relu,
 };
 
-static void bind_parts(struct stage *s, const struct param *tokens)
+enum err stage_open(struct stage *s, const struct stage_args *a)
 {
+    struct param_place at = {s->model, &s->split, &s->span, s->tp.rank, a->copy,
+                             a->share, a->shares};
+    s->parts = model_stage_parts(&s->span);
+    TRY(param_store_open(&s->params, s->dev, &at, &a->memory));
+    enum err err = mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part);
+    if (err != ERR_OK) {
+        stage_close(s);
+        return err;
+    }
     s->aliases_dy = !s->split.sp;
     for (int i = 0; i < s->parts; i++) {
         struct stage_part *p = &s->part[i];
@@ -26,32 +35,18 @@ static void bind_parts(struct stage *s, const struct param *tokens)
         p->kind = kind_of[p->layer.type->part];
         model_dims(&p->layer, &s->split, s->samples, &s->dev->types, &p->dims);
         s->aliases_dy = s->aliases_dy && p->layer.dims.dropout == 0;
+        p->begins = i == 0;
         p->grad_kept = i > 0 && !p[-1].grad_kept &&
                        model_kept(&p->layer, &p->dims, KEEP_D_SUBLAYER) > 0;
         for (int r = 0; r < PARAM_COUNT; r++)
             p->role[r] = param_find(&s->params, i, (enum param_id)r);
-        if (p->layer.type->part == LAYER_HEAD && !p->role[PARAM_HEAD_W])
+        if (p->layer.type->part == LAYER_HEAD && !p->role[PARAM_HEAD_W]) /* tied */
             p->role[PARAM_HEAD_W] =
-                model_stage_embed(&s->span) ? s->part[0].role[PARAM_TOKENS] : tokens; /* tied */
+                model_stage_embed(&s->span) ? s->part[0].role[PARAM_TOKENS] : a->tokens;
     }
-}
-
-enum err stage_open(struct stage *s, const struct stage_args *a)
-{
-    enum err err;
-    struct param_place at = {s->model, &s->split, &s->span, s->tp.rank, a->copy,
-                             a->share, a->shares};
-    s->parts = model_stage_parts(&s->span);
-    TRY(param_store_open(&s->params, s->dev, &at, &a->memory));
-    TRY_OR(out_close, mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part));
-    bind_parts(s, a->tokens);
-    s->part[0].begins = true;
     for (int i = 0; a->redo && i < a->redos; i++)
         s->part[a->redo[i]].begins = true;
     return ERR_OK;
-out_close:
-    stage_close(s);
-    return err;
 }
 
 void stage_close(struct stage *s)
@@ -77,6 +72,58 @@ void stage_keep_share(const struct stage *s, struct stage_keep *k)
         for (int id = 0; id < KEEP_COUNT; id++)
             if (model_kept(&s->part[i].layer, &s->part[i].dims, (enum model_keep)id))
                 k->keep[i][id] = s->work->keep[id];
+}
+
+/* ---- what a layer asks of its call ---- */
+
+bool stage_has_head(const struct stage *s)
+{
+    return model_stage_head(s->model, &s->span);
+}
+
+struct stage_call stage_call_of(const struct stage *s, const struct stage_mb *mb, int part)
+{
+    const struct stage_part *p = &s->part[part];
+    struct stage_call c = {.s = s, .p = p, .mb = mb, .dims = p->dims};
+    struct model_dims *d = &c.dims;
+    ENSURE(mb->samples * mb->t <= d->n);
+    d->b = mb->samples;
+    d->t = mb->t;
+    d->n = d->b * d->t;
+    d->nl = s->tp.sp ? d->n / s->tp.size : d->n;
+    return c;
+}
+
+const void *stage_w(const struct stage_call *c, enum param_id r)
+{
+    return param_w(c->p->role[r]);
+}
+
+enum err stage_grad(const struct stage_call *c, enum param_id r, void **out)
+{
+    TRY(param_grad_settle(c->p->role[r]));
+    *out = param_grad(c->p->role[r]);
+    return ERR_OK;
+}
+
+enum err stage_weight_grad(const struct stage_call *c, const enum param_id r[2],
+                           const struct tensor *dy, const struct tensor *x)
+{
+    return tp_weight_grad(&c->s->tp, dy, x, c->p->role[r[0]], c->p->role[r[1]]);
+}
+
+struct drop stage_drop(const struct stage_call *c, int site)
+{
+    const int types = 4; /* that may drop; masks of all runs depend on it */
+    const struct stage *s = c->s;
+    const struct layer *l = &c->p->layer;
+    int64_t block = l->block < 0 ? s->model->layers : l->block;
+    struct drop d = {.p = c->mb->training ? l->dims.dropout : 0, .seed = s->seed,
+                     .step = c->mb->step, .row0 = c->mb->row0};
+    d.stream = (uint32_t)((block * types + (int)l->type->part) * SITE_COUNT + site);
+    if (site == SITE_OUTPUT && s->tp.sp)
+        d.row0 += s->tp.rank * c->dims.nl;
+    return d;
 }
 
 /* ---- running ---- */

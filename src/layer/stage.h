@@ -192,8 +192,6 @@ enum err stage_norm_grad(const struct stage_call *c, const void *d, const struct
 enum err stage_norm_weight(const struct stage_call *c);
 /* End of a sublayer: y = x + drop(f + bias), f the reduced GEMM. */
 enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum param_id bias);
-/* Its gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without sp. */
-enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublayer);
 /* The norm's output as the stream lies. */
 struct tensor stage_norm_output(const struct stage_call *c);
 
@@ -208,7 +206,10 @@ struct stage_again {
     struct tensor h;
     struct tp_wait wait;
 };
-enum err stage_norm_again(const struct stage_call *c, struct stage_again *a);
+/* Of the input of the last GEMM, by l's weight, act and pre, into l->out (n, cols); with `a` the
+ * norm's output is on its way behind it. */
+enum err stage_mid_grad(const struct stage_call *c, struct tp_linear *l, int64_t cols,
+                        struct stage_again *a);
 /* The backward of both, in halves and whole; they call the kind's sub and inner. */
 enum err stage_sub_input(const struct stage_call *c);
 enum err stage_sub_weight(const struct stage_call *c);

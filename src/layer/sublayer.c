@@ -77,7 +77,20 @@ enum err stage_residual(const struct stage_call *c, const struct tensor *f, enum
     return dev_residual_norm(c->s->dev, &(struct residual_norm){a, b});
 }
 
-enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublayer)
+struct tensor stage_norm_output(const struct stage_call *c)
+{
+    return (struct tensor){c->save[SAVE_H], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
+}
+
+static enum err norm_again(const struct stage_call *c, struct stage_again *a)
+{
+    struct tensor local = stage_norm_output(c);
+    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
+}
+
+/* The residual's gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without
+ * sp. */
+static enum err residual_grad(const struct stage_call *c, struct tensor *d_sublayer)
 {
     const struct tp *tp = &c->s->tp;
     struct drop drop = stage_drop(c, SITE_OUTPUT);
@@ -89,15 +102,14 @@ enum err stage_residual_grad(const struct stage_call *c, struct tensor *d_sublay
                                                     drop});
 }
 
-struct tensor stage_norm_output(const struct stage_call *c)
+enum err stage_mid_grad(const struct stage_call *c, struct tp_linear *l, int64_t cols,
+                        struct stage_again *a)
 {
-    return (struct tensor){c->save[SAVE_H], c->dims.nl, c->dims.c, tp_stream(&c->s->tp)};
-}
-
-enum err stage_norm_again(const struct stage_call *c, struct stage_again *a)
-{
-    struct tensor local = stage_norm_output(c);
-    return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
+    struct tensor d_sublayer, dmid;
+    TRY(residual_grad(c, &d_sublayer));
+    l->full = c->d_sublayer;
+    TRY(tp_row_grad(&c->s->tp, &d_sublayer, l, cols, &dmid));
+    return a ? norm_again(c, a) : ERR_OK;
 }
 
 static struct tp_buffers dh_buffers(const struct stage_call *c)
@@ -130,7 +142,7 @@ enum err stage_sub_weight(const struct stage_call *c)
     struct stage_sub s = c->p->kind->sub(c);
     struct stage_again a = {0};
     TRY(stage_norm_weight(c));
-    TRY(stage_norm_again(c, &a));
+    TRY(norm_again(c, &a));
     return weights(c, &s, &a);
 }
 

@@ -15,7 +15,26 @@
 #include "comm/comm.h"
 #include "device/device.h"
 #include "param/param.h"
-#include "parallel/tensor.h"
+
+/* A matrix that knows how it lies on the tensor axis. The commonest silent bug of parallel training
+ * is a partial sum used as if it were whole; every parallel layer states what it takes and what it
+ * makes, and a mismatch stops the program. */
+enum place {
+    PLACE_WHOLE,   /* every tensor rank holds all of it, the same bits */
+    PLACE_ROWS,    /* sharded over rows (sequence parallelism) */
+    PLACE_COLS,    /* sharded over columns (heads, ffn, vocabulary) */
+    PLACE_PARTIAL, /* every rank holds a summand */
+};
+
+/* (rows, cols) local extents, row-major, compute type, device memory (borrowed). */
+struct tensor {
+    void *p;
+    int64_t rows, cols;
+    enum place place;
+};
+
+/* Stops the program when `t` is not placed as the caller needs: a bug of plait. */
+#define TENSOR_NEEDS(t, where) ENSURE((t)->place == (where))
 
 struct tp {
     struct dev *dev;          /* borrowed */

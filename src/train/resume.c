@@ -169,8 +169,8 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
 
 /* ---- choosing ---- */
 
-/* The checkpoints of run.dir, as the first rank sees them. No rank may see a newer one than that: it
- * would go as if it were damaged. */
+/* The checkpoints of run.dir, as the first rank sees them. No rank may see a newer one than that:
+ * it would go as if it were damaged. */
 static enum err list(struct train_rank *r, struct state_found **found, int *n)
 {
     char first[40] = "none";

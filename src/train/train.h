@@ -120,8 +120,8 @@ enum err train_validate(struct train_rank *r);
 enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_hooks *hooks,
                            int64_t *n, double *loss);
 
-/* Samples of d first .. first + n - 1 into r->inputs and r->targets, at the place of a step; those of
- * this rank for a step; the batch that these are. Local. (train.c) */
+/* Samples first .. first + n - 1 of d into r->inputs and r->targets, at the place of a step; those
+ * of this rank for a step; the batch that these are. Local. (train.c) */
 enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
                        int64_t n);
 enum err train_read(struct train_rank *r, int64_t step);
