@@ -6,7 +6,6 @@
  */
 #include "api/api.h"
 
-#include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "check/check.h"
@@ -14,7 +13,6 @@
 #include "folder/init.h"
 #include "folder/names.h"
 #include "setup/plan_json.h"
-#include <string.h>
 
 _Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&
                    (int)PLAIT_MISMATCH == (int)ERR_MISMATCH && (int)PLAIT_DATA == (int)ERR_DATA &&
@@ -91,8 +89,7 @@ void plait_config_free(struct plait_config *c)
     mem_free(c);
 }
 
-/* A folder instead of a file in it. */
-static enum err not_a_folder(const char *path)
+int plait_config_read(struct plait_config *c, const char *path)
 {
     char at[FS_PATH];
     if (fs_named(folder_file(at, path, FOLDER_YAML)))
@@ -100,14 +97,7 @@ static enum err not_a_folder(const char *path)
     if (fs_named(folder_file(at, path, FOLDER_JSON)))
         FAIL(ERR_CONFIG, "config: %s is the folder of a model, which `plait generate` reads; name "
                          "a YAML file of keys", path);
-    return ERR_OK;
-}
-
-int plait_config_read(struct plait_config *c, const char *path)
-{
-    enum err err = not_a_folder(path);
-    if (err == ERR_OK)
-        err = conf_read_file(&options_table, &c->options, path);
+    enum err err = conf_read_file(&options_table, &c->options, path);
     options_tidy(&c->options);
     if (err == ERR_OK && strlen(path) < sizeof c->options.source)
         memcpy(c->options.source, path, strlen(path) + 1);

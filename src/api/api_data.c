@@ -4,8 +4,6 @@
  */
 #include "api/api.h"
 
-#include "data/data.h"
-
 static enum err check_output(const char *out)
 {
     if (!out || !*out)

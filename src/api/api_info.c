@@ -7,7 +7,6 @@
 
 #include "base/cores.h"
 #include "comm/comm.h"
-#include "device/device.h"
 #include "config/machine.h"
 #include "sched/sched.h"
 

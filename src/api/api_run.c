@@ -7,7 +7,6 @@
 #include "comm/comm.h"
 #include "study/bench.h"
 #include "study/compare.h"
-#include "generate/export.h"
 #include "folder/files.h"
 #include "generate/generate.h"
 #include "folder/init.h"

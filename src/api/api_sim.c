@@ -8,7 +8,6 @@
 #include "folder/files.h"
 #include "study/pictures.h"
 #include "study/play.h"
-#include <string.h>
 
 static const char *const formats[PLAY_FORMATS] = {"summary", "text", "lowered", "gantt", "json"};
 
@@ -38,8 +37,8 @@ static const char *format_name(const void *arg, int i)
     return formats[i];
 }
 
-/* The questions must be one, and the files apart: three of pictures, and those that are read. What a
- * model's configuration names is known later (play_model.c). */
+/* The questions must be one, and the files apart: three of pictures, and those that are read. What
+ * a model's configuration names is known later (play_model.c). */
 static enum err check_together(const struct plait_sim *a)
 {
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};

@@ -55,7 +55,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     }
     TRY(exec_await(x, &slot->recv_f));
     TRY(exec_saves_take(x, e, in.mb));
-    TRY(stage_forward(&e->stage, &mb, &slot->slot));
+    TRY(stage_forward(&e->stage, &mb, &slot->slot, NULL));
     if (stage_has_head(&e->stage) && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
     if (x->sched->forward_only || e->again[in.mb])
@@ -94,7 +94,8 @@ static enum err run_r(struct exec *x, struct sched_instr in)
     struct stage_mb mb = exec_mb_of(x, in.mb);
     if (sched_begins_stage(x->sched, in))
         TRY(exec_saves_take(x, e, in.mb));
-    return stage_recompute(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot, exec_parts_of(x, e, in));
+    struct stage_range parts = exec_parts_of(x, e, in);
+    return stage_forward(&e->stage, &mb, &exec_slot_of(e, in.mb)->slot, &parts);
 }
 
 /* B and its halves: I takes what B takes when it begins, and W gives back what B does when it ends.

@@ -58,8 +58,8 @@ enum err exec_trace_wait(struct exec *x, bool over);
 void exec_forget(struct exec *x);
 
 /* exec_guard.c: are there to be guards? A run begins, whose traffic is counted. The rest do nothing
- * without guards: a slot, a save set, a keep set before they are used; scratch between instructions;
- * what others own of some weights. */
+ * without guards: a slot, a save set, a keep set before they are used; scratch between
+ * instructions; what others own of some weights. */
 bool exec_guarded(const struct exec_args *a);
 void exec_count_run(struct exec *x);
 void exec_poison_saves(const struct exec *x, const struct exec_stage *e, void *(*save)[SAVE_COUNT]);

@@ -29,13 +29,13 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, enum 
     TRY(exec_slot_take(x, e, mb));
     TRY(exec_saves_take(x, e, mb));
     struct stage_slot *slot = &exec_slot_of(e, mb)->slot;
-    TRY(stage_forward(&e->stage, &s, slot));
+    TRY(stage_forward(&e->stage, &s, slot, NULL));
     if (how != NONE) {
         TRY(exec_keep_find(x, e, &k));
         struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->keep[k].keep,
                                .dx = e->id > 0 ? any_out(x, e) : NULL,
                                .parts = {0, e->stage.parts}};
-        TRY(stage_recompute(&e->stage, &s, slot, b.parts));
+        TRY(stage_forward(&e->stage, &s, slot, &b.parts));
         TRY(stage_backward(&e->stage, &b, how == WHOLE ? STAGE_WHOLE : STAGE_INPUT));
         if (how == HALVES)
             TRY(stage_backward(&e->stage, &b, STAGE_WEIGHT));

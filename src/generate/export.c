@@ -6,17 +6,13 @@
  *
  * The files are those that a run writes at its end, by the same lists (ckpt/hf_names.c).
  */
-#include "generate/export.h"
+#include "generate/generate.h"
 
 #include "base/mem.h"
-#include "ckpt/state.h"
-#include "data/data.h"
 #include "folder/folder.h"
 #include "train/stop.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { PIECE = 64 << 20 }; /* bytes of f32 that are converted at once, a row at least */
 static const int64_t shard_default = 5000000000; /* as transformers has it */

@@ -11,7 +11,6 @@
 #include "check/check.h"
 #include "folder/folder.h"
 #include "setup/host.h"
-#include "train/load.h"
 #include "train/rank.h"
 
 #include <stdarg.h>
@@ -176,8 +175,7 @@ static enum err open_rank(struct generate_rank *r)
     r->head = r->rank.coord[AXIS_PP] == s->sched.place[s->sched.stages - 1];
     TRY(rank_open(&r->rank, &(struct rank_args){.read = {.prompt = prompt_digest(r->job),
                                                          .weights = weights_digest(w)}}));
-    const struct load from = {&s->model, w, r->rank.threads};
-    TRY(folder_others(load_stores(&from, r->rank.x, false), w->state.dir));
+    TRY(folder_others(load_stores(&r->rank, w, false), w->state.dir));
     if (r->rank.is_logger && r->job->call->logits)
         TRY(fs_create(&r->file, r->job->call->logits));
     TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text, or ids, from the weights of a folder.
+ * Text, or ids, from the weights of a folder; and the weights as a folder that transformers reads.
  */
 #ifndef PLAIT_GENERATE_GENERATE_H
 #define PLAIT_GENERATE_GENERATE_H
 
+#include "base/text.h"
 #include "plait.h"
 #include "folder/model_folder.h"
 
@@ -12,6 +13,11 @@
  * data rank; dropout is off. Errors: ERR_CONFIG, ERR_CHECKPOINT, ERR_TOKEN; ERR_NONFINITE for
  * logits. */
 enum err generate_run(const struct model_folder *folder, const struct plait_generate *call);
+
+/* Writes the folder of a checkpoint's weights, whole or not at all; *page gets a line of what it
+ * is. Errors: ERR_CONFIG, ERR_CHECKPOINT, ERR_STORAGE, ERR_MEMORY; ERR_STOPPED after plait_stop.
+ * Local. (export.c) */
+enum err export_run(const struct plait_export *call, struct text *page);
 
 /* ---- drawing (generate_draw.c) ---- */
 

@@ -133,10 +133,12 @@ static bool is_sublayer(const struct stage *s, int part)
     return part < s->parts && s->part[part].layer.type->sublayer;
 }
 
-/* What the stage as a whole gives out goes to `out`. */
-static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
-                            const struct stage_slot *slot, struct stage_range parts, void *out)
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot, const struct stage_range *again)
 {
+    struct stage_range parts = again ? *again : (struct stage_range){0, s->parts};
+    void *out = again ? s->work->at[WORK_D] : slot->out;
+    parts.end -= again && parts.end == s->parts && stage_has_head(s);
     struct stage_call c = stage_call_of(s, mb, parts.first), next = c;
     c.save = slot->save[parts.first];
     for (int i = parts.first; i < parts.end; i++, c = next) {
@@ -152,19 +154,6 @@ static enum err run_forward(const struct stage *s, const struct stage_mb *mb,
         TRY(c.p->kind->forward(&c));
     }
     return ERR_OK;
-}
-
-enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
-                       const struct stage_slot *slot)
-{
-    return run_forward(s, mb, slot, (struct stage_range){0, s->parts}, slot->out);
-}
-
-enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
-                         const struct stage_slot *slot, struct stage_range parts)
-{
-    parts.end -= parts.end == s->parts && stage_has_head(s);
-    return run_forward(s, mb, slot, parts, s->work->at[WORK_D]);
 }
 
 /* Where the gradient of a part's output stands. Where it must stay until the part's weights have

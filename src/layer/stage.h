@@ -134,20 +134,16 @@ void stage_lend(const struct stage *s, struct stage_slot *slot, void *(*set)[SAV
 /* The keep set that all parts share, in the rank's scratch. */
 void stage_keep_share(const struct stage *s, struct stage_keep *k);
 
-/* Forward of all parts; the input is in slot->save[0][SAVE_X], or the model's. Head: adds to the
- * loss; when training it also makes the gradient of the logits and of the head's weight (see
- * head.c). */
-enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
-                       const struct stage_slot *slot);
-
 /* Parts first .. end - 1: all, or a segment. */
 struct stage_range { int first, end; };
 
-/* The saves of a forward once more, but the head's, whose forward has left what it must in the
- * slot: the same bits, dropout included, into the set that is lent to the slot. slot->out is not
- * touched, for the gradient may be arriving there. */
-enum err stage_recompute(const struct stage *s, const struct stage_mb *mb,
-                         const struct stage_slot *slot, struct stage_range parts);
+/* Forward of all parts; the input is in slot->save[0][SAVE_X], or the model's. Head: adds to the
+ * loss; when training it also makes the gradient of the logits and of the head's weight (head.c).
+ * again: of these parts once more, but the head's, whose forward has left what it must in the slot:
+ * the same bits, dropout included, into the set that is lent to the slot. slot->out is not touched,
+ * for the gradient may be arriving there. */
+enum err stage_forward(const struct stage *s, const struct stage_mb *mb,
+                       const struct stage_slot *slot, const struct stage_range *again);
 
 struct stage_back {
     const struct stage_mb *mb;

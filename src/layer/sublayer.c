@@ -88,8 +88,8 @@ static enum err norm_again(const struct stage_call *c, struct stage_again *a)
     return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
 }
 
-/* The residual's gradient as the stream lies; whole it belongs to c->d_sublayer, where it is without
- * sp. */
+/* The residual's gradient as the stream lies; whole it belongs to c->d_sublayer, where it is
+ * without sp. */
 static enum err residual_grad(const struct stage_call *c, struct tensor *d_sublayer)
 {
     const struct tp *tp = &c->s->tp;

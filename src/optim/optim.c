@@ -28,18 +28,6 @@ static void add_range(struct dev_ranges *p, int64_t begin, int64_t end)
     p->n++;
 }
 
-/* Elements of p that this rank squares: where updates are shared those it owns of the piece, else a
- * part of what all data ranks hold alike. */
-static struct param_range squared(const struct optim *o, const struct param *p,
-                                  const struct param_range *own)
-{
-    if (p->store->shares > 1)
-        return (struct param_range){.begin = num_max(p->offset, own->begin),
-                                    .end = num_min(p->offset + p->count, own->end)};
-    return (struct param_range){.begin = p->offset + part_begins(o, p, o->replica),
-                                .end = p->offset + part_begins(o, p, o->replica + 1)};
-}
-
 static enum err square_parts(const struct optim *o, const struct param_store *s,
                              struct dev_ranges *p)
 {
@@ -50,17 +38,24 @@ static enum err square_parts(const struct optim *o, const struct param_store *s,
     return ERR_OK;
 }
 
-/* This rank's share of the squares of a store, in as few calls as their ranges allow. */
+/* This rank's share of the squares of a store, in as few calls as their ranges allow: where updates
+ * are shared what it owns, else a part of what all data ranks hold alike. */
 static enum err square(const struct optim *o, const struct param_store *s)
 {
     struct dev_ranges counted = {0};
     for (int piece = 0; piece < param_share_pieces(s); piece++) {
         struct param_range own = param_share_of(s, piece);
         for (int i = 0; i < s->n; i++) {
-            struct param_range r = squared(o, &s->param[i], &own);
-            if (!s->param[i].counted || r.begin >= r.end)
+            const struct param *p = &s->param[i];
+            int64_t begin = p->offset + part_begins(o, p, o->replica);
+            int64_t end = p->offset + part_begins(o, p, o->replica + 1);
+            if (s->shares > 1) {
+                begin = num_max(p->offset, own.begin);
+                end = num_min(p->offset + p->count, own.end);
+            }
+            if (!p->counted || begin >= end)
                 continue;
-            add_range(&counted, r.begin, r.end);
+            add_range(&counted, begin, end);
             if (counted.n == DEV_RANGES)
                 TRY(square_parts(o, s, &counted));
         }
@@ -116,26 +111,21 @@ static enum err update_some(const struct optim *o, const struct param_store *s,
     return dev_adamw(o->dev, &a);
 }
 
-/* What lies in one slot: a snapshot may still read it (param_state.h), and the next may begin
- * with it while the others are updated. */
-static enum err update_slot(const struct optim *o, const struct param_store *s,
-                            struct param_range left)
-{
-    int at = 0, slot = param_slot(s, left.own);
-    while (at < s->n && s->param[at].offset + s->param[at].count <= left.begin)
-        at++;
-    TRY(o->dev->ops->snapshot_join(o->dev, slot));
-    while (left.begin < left.end)
-        TRY(update_some(o, s, &left, &at));
-    return o->dev->ops->snapshot_ready(o->dev, slot);
-}
-
 enum err optim_update(const struct optim *o, const struct param_store *s, int piece)
 {
     struct param_range left = param_share_of(s, piece);
     while (left.begin < left.end) {
         int64_t n = num_min(left.end - left.begin, s->slot - left.own % s->slot);
-        TRY(update_slot(o, s, (struct param_range){left.begin, left.begin + n, left.own}));
+        /* What lies in one slot: a snapshot may still read it (param_state.h), and the next may
+         * begin with it while the others are updated. */
+        struct param_range some = {left.begin, left.begin + n, left.own};
+        int at = 0, slot = param_slot(s, left.own);
+        while (at < s->n && s->param[at].offset + s->param[at].count <= some.begin)
+            at++;
+        TRY(o->dev->ops->snapshot_join(o->dev, slot));
+        while (some.begin < some.end)
+            TRY(update_some(o, s, &some, &at));
+        TRY(o->dev->ops->snapshot_ready(o->dev, slot));
         left.begin += n;
         left.own += n;
     }

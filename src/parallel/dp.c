@@ -6,8 +6,6 @@
  */
 #include "parallel/dp.h"
 
-#include "base/mem.h"
-
 enum err dp_open(struct dp *d, const struct dp_args *a)
 {
     *d = (struct dp){.a = *a, .left = a->sums};
@@ -26,18 +24,6 @@ void dp_close(struct dp *d)
     mem_free(d->gather);
     mem_free(d->given);
     *d = (struct dp){0};
-}
-
-static enum err sum_over_tp(struct dp *d, const struct param *p)
-{
-    struct comm_group *over = NULL;
-    if (p->spec.rows_partial && d->a.tp->sp)
-        over = d->a.tp->group;
-    if (p->spec.slice == SLICE_KV && d->a.tp->kv)
-        over = d->a.tp->kv;
-    if (!over)
-        return ERR_OK;
-    return comm_all_reduce(over, param_grad(p), p->count, d->a.store->dev->at, COMM_SUM);
 }
 
 /* r is to be started: the oldest in flight makes room, whichever stage's it is. */
@@ -59,8 +45,14 @@ static enum err start_one(struct dp *d, int sum)
     const struct param *behind = s->param + s->part_first[end];
     struct param_range own = param_share_of(s, s->shares > 1 ? sum : 0);
     for (const struct param *p = a; p < behind; p++) {
+        struct comm_group *over = NULL; /* tensor ranks that have summands */
+        if (p->spec.rows_partial && d->a.tp->sp)
+            over = d->a.tp->group;
+        if (p->spec.slice == SLICE_KV && d->a.tp->kv)
+            over = d->a.tp->kv;
         TRY(param_grad_settle(p));
-        TRY(sum_over_tp(d, p));
+        if (over)
+            TRY(comm_all_reduce(over, param_grad(p), p->count, s->dev->at, COMM_SUM));
     }
     if (s->shares > 1 ? own.begin == own.end : !d->a.group || a == behind)
         return ERR_OK;

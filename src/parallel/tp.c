@@ -14,8 +14,6 @@
  */
 #include "parallel/tp.h"
 
-#include "model/model.h"
-
 /* Columns of a GEMM that take as long to make from a row as a row takes to come: on H200, bf16,
  * 650 TFLOP/s and 390 GB/s. */
 enum { COLS_A_COPY = 1600 };
@@ -69,17 +67,6 @@ static enum err rows_of(const struct tp *t, const struct gemm *g, const void *a,
     return dev_gemm(t->dev, &piece);
 }
 
-/* The rows of `owners` owners from `first` on (% size), each m, gathered in `full`. */
-static enum err rows_of_owners(const struct tp *t, const struct gemm *g, const void *full,
-                               int64_t first, int64_t owners, int64_t m)
-{
-    int64_t end = num_min(first + owners, t->size), bytes = m * g->k * unit(t);
-    TRY(rows_of(t, g, (const char *)full + first * bytes, first * m, (end - first) * m));
-    if (first + owners <= t->size)
-        return ERR_OK;
-    return rows_of(t, g, full, 0, (first + owners - t->size) * m);
-}
-
 /* The GEMM of own rows, then of the others', gathered in chunks, as they should have come. */
 static enum err gemm_in_chunks(const struct tp *t, const struct tensor *x, void *full,
                                   const struct gemm *g)
@@ -96,7 +83,11 @@ static enum err gemm_in_chunks(const struct tp *t, const struct tensor *x, void 
         int64_t come = num_min((done + 1) * g->n / COLS_A_COPY, others);
         int64_t n = num_max(1, come - done);
         TRY(finish_until(&w, done + n));
-        TRY(rows_of_owners(t, g, full, (t->rank + 1 + done) % t->size, n, m));
+        int64_t first = (t->rank + 1 + done) % t->size, end = num_min(first + n, t->size);
+        int64_t bytes = m * g->k * unit(t);
+        TRY(rows_of(t, g, (char *)full + first * bytes, first * m, (end - first) * m));
+        if (first + n > t->size)
+            TRY(rows_of(t, g, full, 0, (first + n - t->size) * m));
         done += n;
     }
     return ERR_OK;

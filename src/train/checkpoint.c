@@ -11,14 +11,10 @@
  */
 #include "train/checkpoint.h"
 
-#include "base/fs.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "base/thread.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 
 enum { TAG = (1 << 20) + 1, /* above the pipeline's tags, and save.c's */

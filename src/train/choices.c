@@ -7,9 +7,6 @@
 #include "train/choices.h"
 
 #include "base/mem.h"
-#include "base/num.h"
-
-#include <string.h>
 
 enum { TEXT_MAX = 8 << 20 }; /* bytes in a checkpoint; a rank's have some 100 KiB at most */
 

@@ -9,17 +9,13 @@
  * fills is an error, never left as it was, and so is a number that is none in the type that the
  * weights are held in.
  */
-#include "train/load.h"
+#include "train/rank.h"
 
-#include "base/fs.h"
-#include "base/mem.h"
 #include "base/thread.h"
 #include "train/checkpoint.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { READERS = 8, STRIP = 1 << 21, /* elements on their way; more where a row has more */
        FILE_NAME = OPTIONS_PATH_MAX + 64 };
@@ -56,7 +52,7 @@ static enum err check_finite(const struct param *p, const struct weights_tensor 
 }
 
 /* A box of what the rank holds into `values` of type dev.at. */
-static enum err read_box(const struct load *l, const struct range *g,
+static enum err read_box(const struct weights *from, const struct range *g,
                          const struct state_box *local, void *values)
 {
     const struct param *p = g->held.param;
@@ -65,20 +61,20 @@ static enum err read_box(const struct load *l, const struct range *g,
     enum safet_type type = checkpoint_type(dev->at);
     if (g->kind == PARAM_WEIGHT) {
         struct weights_tensor tensor;
-        TRY(weights_find(l->from, &g->place, &tensor));
+        TRY(weights_find(from, &g->place, &tensor));
         TRY(weights_read(&tensor, &box, type, values));
         return check_finite(p, &tensor, &box, values);
     }
     struct state_want want = {.tensor = g->place.tensor, .kind = (enum state_kind)g->kind,
                               .box = state_place_box(&g->place, &box),
                               .transposed = g->place.transposed};
-    TRY(state_read(&l->from->state, &want, type, values));
+    TRY(state_read(&from->state, &want, type, values));
     /* One that is infinite stays so, and its weight would be updated no more. */
     int64_t n = state_box_elements(&want.box);
     if (finite_as(dev->at, dev, values, n) < n)
         FAIL(ERR_CHECKPOINT, "ckpt: %s of tensor %s in %s is not finite; the run diverged, use an "
                              "earlier checkpoint", state_kind_name[want.kind], want.tensor,
-             l->from->state.dir);
+             from->state.dir);
     return ERR_OK;
 }
 
@@ -99,7 +95,8 @@ struct reader {
     struct err_kept err;
 };
 struct team {
-    const struct load *l;
+    const struct rank *k;
+    const struct weights *from;
     struct range *range; /* owned; [n] */
     int n, next;              /* next: nobody reads it yet */
     struct reader reader[READERS];
@@ -201,7 +198,7 @@ static enum err read_range(struct reader *d)
         d->to = at + count;
         char *out = d->values;
         for (int i = 0, n = state_boxes(cols, d->from, d->to, box); i < n; i++) {
-            TRY(read_box(t->l, g, &box[i], out));
+            TRY(read_box(t->from, g, &box[i], out));
             out += state_box_elements(&box[i]) * p->store->at;
         }
         pthread_mutex_lock(&t->lock);
@@ -299,8 +296,9 @@ static enum err end(struct team *t, enum err err)
     return err_again(first && mine.code == ERR_OK ? &first->err : &mine);
 }
 
-static enum err list_ranges(struct team *t, struct exec *x, int kinds)
+static enum err list_ranges(struct team *t, int kinds)
 {
+    const struct exec *x = t->k->x;
     int64_t most = 1;
     for (int i = 0; i < x->stages_here; i++)
         most += (int64_t)x->store[i]->n * (1 + (kinds - 1) * param_share_pieces(x->store[i]));
@@ -311,8 +309,8 @@ static enum err list_ranges(struct team *t, struct exec *x, int kinds)
             const struct param *p = &x->store[i]->param[j];
             struct hf_place place;
             struct weights_tensor found;
-            hf_place(t->l->model, &p->spec, &place);
-            TRY(weights_find(t->l->from, &place, &found));
+            hf_place(&t->k->s->model, &p->spec, &place);
+            TRY(weights_find(t->from, &place, &found));
             for (enum param_kind kind = 0; (int)kind < kinds; kind++)
                 for (int k = 0; k < (kind == PARAM_WEIGHT ? 1 : shares); k++) {
                     t->range[t->n] = (struct range){.place = place, .kind = kind};
@@ -322,15 +320,15 @@ static enum err list_ranges(struct team *t, struct exec *x, int kinds)
     return ERR_OK;
 }
 
-enum err load_stores(const struct load *l, struct exec *x, bool moments)
+enum err load_stores(const struct rank *k, const struct weights *from, bool moments)
 {
     struct team *t;
     TRY(mem_new(1, sizeof *t, "the readers of weights", &t));
-    *t = (struct team){.l = l, .lock = PTHREAD_MUTEX_INITIALIZER,
+    *t = (struct team){.k = k, .from = from, .lock = PTHREAD_MUTEX_INITIALIZER,
                        .moved = PTHREAD_COND_INITIALIZER};
-    enum err err = list_ranges(t, x, moments ? PARAM_KINDS : PARAM_WEIGHT + 1);
+    enum err err = list_ranges(t, moments ? PARAM_KINDS : PARAM_WEIGHT + 1);
     if (err == ERR_OK)
-        err = end(t, run(t, (int)num_min(READERS, num_max(1, l->threads))));
+        err = end(t, run(t, (int)num_min(READERS, num_max(1, k->threads))));
     mem_free(t->range);
     mem_free(t);
     return err;

@@ -7,7 +7,6 @@
 #include "train/rank.h"
 
 #include "base/log.h"
-#include "base/mem.h"
 #include "plait.h"
 #include "setup/room.h"
 
@@ -80,24 +79,6 @@ static enum err digest(const struct setup *s, const struct rank_read *read, uint
     return ERR_OK;
 }
 
-/* Ranks whose digest is not rank 0's. */
-static enum err compare(const uint64_t *all, int ranks)
-{
-    for (int which = 0; which < DIGESTS; which++) {
-        char odd[256] = "";
-        size_t used = 0;
-        for (int r = 1; r < ranks && used + 16 < sizeof odd; r++)
-            if (all[r * DIGESTS + which] != all[which])
-                used += (size_t)snprintf(odd + used, sizeof odd - used, "%s%d", used ? ", " : "",
-                                         r);
-        if (odd[0])
-            FAIL(ERR_MISMATCH,
-                 "start: %s differs between rank 0 and rank %s; give all ranks the same",
-                 digest_name[which], odd);
-    }
-    return ERR_OK;
-}
-
 enum err rank_agree(const struct setup *s, const struct rank_read *read, struct comm_world *world)
 {
     uint64_t mine[DIGESTS], *all;
@@ -119,8 +100,18 @@ enum err rank_agree(const struct setup *s, const struct rank_read *read, struct 
         err = comm_all_gather(group, all, mine, DIGESTS * 2, DT_I32);
     if (group)
         comm_group_close(group);
-    if (err == ERR_OK)
-        err = compare(all, size);
+    for (int which = 0; which < DIGESTS && err == ERR_OK; which++) {
+        char odd[256] = ""; /* ranks whose digest is not rank 0's */
+        size_t used = 0;
+        for (int r = 1; r < size && used + 16 < sizeof odd; r++)
+            if (all[r * DIGESTS + which] != all[which])
+                used += (size_t)snprintf(odd + used, sizeof odd - used, "%s%d", used ? ", " : "",
+                                         r);
+        if (odd[0])
+            err = err_set(ERR_MISMATCH, __FILE__, __LINE__,
+                          "start: %s differs between rank 0 and rank %s; give all ranks the same",
+                          digest_name[which], odd);
+    }
     mem_free(all);
     return err;
 }

@@ -7,6 +7,7 @@
 #ifndef PLAIT_TRAIN_RANK_H
 #define PLAIT_TRAIN_RANK_H
 
+#include "ckpt/weights.h"
 #include "comm/comm.h"
 #include "device/profile.h"
 #include "exec/exec.h"
@@ -57,6 +58,11 @@ enum err rank_open(struct rank *k, const struct rank_args *a);
 /* The device and its transport alone, by a->kind, ct and what setup_dev_args sets. Collective over
  * the world. */
 enum err rank_open_device(struct rank *k, const struct options *o, struct dev_args *a);
+
+/* All that this rank holds of weights out of files, before exec_weights_keep, and with `moments`
+ * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a number that is not finite in
+ * the type that it is held in; ERR_MEMORY; the device's. Local. (load.c) */
+enum err load_stores(const struct rank *k, const struct weights *from, bool moments);
 
 /* Closes all that is open, where the rank ended with `err`, and returns that, or else the first
  * error of closing. A rank that fails says so first, for peers may still read what is freed.

@@ -10,15 +10,12 @@
 #include "train/train.h"
 
 #include "base/cores.h"
-#include "base/fs_sys.h"
 #include "config/machine.h"
 #include "config/rates.h"
-#include "device/profile.h"
 #include "setup/room.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* ---- metrics.jsonl ---- */
@@ -94,13 +91,8 @@ void train_record_facts(const struct train_rank *r, struct text *t)
     const struct options *o = r->s->o;
     char layout[96], host[65] = "", device[256];
     struct text processor = {0}, units = {0};
-#ifdef PLAIT_COMMIT
-    const char *commit = PLAIT_COMMIT;
-#else
-    const char *commit = NULL;
-#endif
     add_word(t, "version", PLAIT_VERSION);
-    add_word(t, "commit", commit);
+    add_word(t, "commit", PLAIT_COMMIT[0] ? PLAIT_COMMIT : NULL);
     (void)gethostname(host, sizeof host - 1);
     machine_processor(&processor);
     dev_describe_kind(options_device(o), device, sizeof device);

@@ -8,7 +8,6 @@
  */
 #include "train/train.h"
 
-#include "train/load.h"
 #include "config/rates.h"
 #include "folder/resume_same.h"
 
@@ -148,11 +147,10 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
         struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
                                    r->job->valid.hash};
         const struct weights saved = {.state = x};
-        const struct load from = {&r->s->model, &saved, r->rank.threads};
         double begin = log_now();
         err = resume_same(&here, &x, &was);
         if (err == ERR_OK)
-            err = load_stores(&from, r->rank.x, true);
+            err = load_stores(&r->rank, &saved, true);
         r->load_s = log_now() - begin;
         err = agree(r, err, &x, dir, bad);
     }

@@ -12,7 +12,6 @@
 #include "check/check.h"
 #include "setup/host.h"
 #include "folder/init.h"
-#include "train/load.h"
 #include "train/stop.h"
 
 #include <unistd.h>
@@ -150,8 +149,7 @@ static enum err open_rank(struct train_rank *r)
             FAIL(ERR_CHECKPOINT, "run.resume: the checkpoints that were in %s/checkpoints at the "
                                  "start are gone, and model.init was not read for them; start "
                                  "again", s->o->run.dir);
-        const struct load from = {&s->model, r->job->init, k->threads};
-        TRY(folder_others(load_stores(&from, k->x, false), r->job->init->state.dir));
+        TRY(folder_others(load_stores(k, r->job->init, false), r->job->init->state.dir));
     }
     TRY(exec_weights_keep(k->x));
     TRY(train_save_open(r));

@@ -74,25 +74,6 @@ static enum err begin(struct train_rank *r)
     return checkpoint_begin(&r->ckpt, &h);
 }
 
-/* Requests until now are answered behind this step. */
-static void hear(struct train_rank *r)
-{
-    const struct options *o = r->s->o;
-    bool last = r->taken == o->train.steps;
-    r->heard = stop_saves();
-    r->save = false;
-    if (r->ckpt.s && r->ckpt.refused > 0)
-        return; /* the run ends with why */
-    if (r->rank.is_logger && r->ckpt.s)
-        log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s",
-                 (long long)r->taken, last ? "; it is the last step" : ", and the run goes on");
-    else if (r->rank.is_logger)
-        log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since %s; "
-                           "%s", (long long)r->taken,
-                 o->run.save ? "train.save_keep is 0" : "run.save is false",
-                 last ? "it is the last step" : "the run goes on");
-}
-
 enum err train_save_step(struct train_rank *r)
 {
     enum err err = ERR_OK;
@@ -105,8 +86,19 @@ enum err train_save_step(struct train_rank *r)
     bool due = train_save_due(r) || best;
     if (r->taken != r->step)
         return ERR_OK;
-    if (r->save && !r->stop)
-        hear(r);
+    if (r->save && !r->stop) { /* requests until now are answered behind this step */
+        const char *then = r->taken == r->s->o->train.steps ? "it is the last step"
+                                                            : "the run goes on";
+        r->heard = stop_saves();
+        r->save = false;
+        if (r->rank.is_logger && saves(r))
+            log_line(LOG_WARN, "a checkpoint is saved behind step %lld, as was asked%s%s",
+                     (long long)r->taken, r->taken == r->s->o->train.steps ? "; " : ", and ", then);
+        else if (r->rank.is_logger && !r->ckpt.s) /* else the run ends with why */
+            log_line(LOG_WARN, "asked to save behind step %lld, and no checkpoint is saved, since "
+                               "%s; %s", (long long)r->taken,
+                     r->s->o->run.save ? "train.save_keep is 0" : "run.save is false", then);
+    }
     if (due && saves(r))
         TRY(train_put_off(r, begin(r)));
     r->stop = r->stop || (r->ckpt.s && r->ckpt.refused > 0);

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "ckpt/weights.h"
 #include "data/data_file.h"
-#include "train/load.h"
+#include "train/rank.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -46,8 +46,9 @@ static struct model model;
 
 static enum err fill(struct exec *x, int rank)
 {
-    (void)rank;
-    return load_stores(&(struct load){&model, &weights, 2}, x, false);
+    struct setup s = {.model = model};
+    struct rank k = {.s = &s, .me = rank, .x = x, .threads = 2};
+    return load_stores(&k, &weights, false);
 }
 
 struct cut { int tp, pp, dp, zero; bool sp; const char *schedule; };
