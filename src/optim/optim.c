@@ -180,23 +180,3 @@ enum err optim_land(const struct optim *o, double *landed)
 {
     return dev_d2h(o->dev, landed, o->sums, SUMS_COUNT * (int64_t)sizeof *landed);
 }
-
-/* ---- learning rates: warm-up, then constant, linear, cosine (Loshchilov and Hutter 2017) or WSD
- * (Hu et al. 2024) ---- */
-
-/* A decay of n steps cuts the way from peak to least in n parts and takes the first n points: its
- * first step has the peak, and the step after the run would have the least, so that none is spent
- * at a rate of zero. PyTorch's schedulers, llm.c and Megatron-LM do the same. */
-double lr_at(const struct lr *l, int64_t step)
-{
-    int64_t warmup = num_min(l->warmup, l->steps);
-    int64_t from = l->kind == LR_WSD ? num_max(warmup, l->steps - l->decay) : warmup;
-    if (step <= warmup)
-        return l->peak * (double)step / (double)warmup;
-    if (step <= from || l->kind == LR_CONSTANT)
-        return l->peak;
-    double part = fmin(1, (double)(step - from - 1) / (double)(l->steps - from));
-    if (l->kind == LR_COSINE)
-        part = 0.5 * (1 - cos(acos(-1.0) * part));
-    return l->peak + (l->least - l->peak) * part;
-}

@@ -60,8 +60,8 @@ enum err rank_open(struct rank *k, const struct rank_args *a);
 enum err rank_open_device(struct rank *k, const struct options *o, struct dev_args *a);
 
 /* All that this rank holds of weights out of files, before exec_weights_keep, and with `moments`
- * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a number that is not finite in
- * the type that it is held in; ERR_MEMORY; the device's. Local. (load.c) */
+ * those too, which a checkpoint has. Errors: ERR_CHECKPOINT, also for a number that is not finite
+ * in the type that it is held in; ERR_MEMORY; the device's. Local. (load.c) */
 enum err load_stores(const struct rank *k, const struct weights *from, bool moments);
 
 /* Closes all that is open, where the rank ended with `err`, and returns that, or else the first

@@ -16,41 +16,6 @@
 
 #include <unistd.h>
 
-/* ---- samples ---- */
-
-enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
-                       int64_t n)
-{
-    int64_t at = step % TRAIN_READ * r->s->share;
-    for (int64_t i = 0; i < n; i++) {
-        int32_t *input = r->inputs + (at + i) * d->inputs;
-        int32_t *target = r->targets + (at + i) * d->targets;
-        TRY(d == &r->job->valid ? data_sample_plain(d, first + i, input, target)
-                                : data_sample(d, (uint64_t)r->s->o->train.seed, first + i, input,
-                                              target));
-    }
-    return ERR_OK;
-}
-
-enum err train_read(struct train_rank *r, int64_t step)
-{
-    int64_t share = r->s->share;
-    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * share;
-    TRY(train_samples(r, &r->job->train, step, first, share));
-    r->read = step;
-    return ERR_OK;
-}
-
-struct exec_batch train_batch(const struct train_rank *r, int64_t step)
-{
-    const struct data_set *d = &r->job->train;
-    int64_t at = step % TRAIN_READ * r->s->share;
-    return (struct exec_batch){.input = r->inputs + at * d->inputs,
-                               .targets = r->targets + at * d->targets,
-                               .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
-                               .row0 = r->rank.coord[AXIS_DP] * r->s->share * r->s->model.seq};
-}
-
 static double *landing(const struct train_rank *r, int64_t step)
 {
     return r->landed + step % TRAIN_AHEAD * SUMS_COUNT;

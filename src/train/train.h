@@ -121,21 +121,21 @@ enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_ho
                            int64_t *n, double *loss);
 
 /* Samples first .. first + n - 1 of d into r->inputs and r->targets, at the place of a step; those
- * of this rank for a step; the batch that these are. Local. (train.c) */
+ * of this rank for a step; the batch that these are. Local. (train_rank.c) */
 enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
                        int64_t n);
 enum err train_read(struct train_rank *r, int64_t step);
 struct exec_batch train_batch(const struct train_rank *r, int64_t step);
 /* Does this rank ask all to stop behind the step under way: was the process told to, has the run
- * taken as long as it may, or has this rank an error that it has put off? Local. (train_end.c) */
+ * taken as long as it may, or has this rank an error that it has put off? Local. (train_rank.c) */
 bool train_asks(const struct train_rank *r);
 bool train_out_of_time(const struct train_rank *r);
 /* An error of a file (ERR_STORAGE, ERR_DATA) that the weights can do without, or of a state that is
  * no checkpoint (ERR_NONFINITE), waits until they are saved: keeps it, if it is the first, and says
- * ERR_OK. Other errors are passed on. Local. (train_end.c) */
+ * ERR_OK. Other errors are passed on. Local. (train_rank.c) */
 enum err train_put_off(struct train_rank *r, enum err err);
 /* From here on this rank deals with an error: should the process end before that is done, it is
- * said. `says`: also by a signal's end, once in the job. Local. (train_end.c) */
+ * said. `says`: also by a signal's end, once in the job. Local. (train_rank.c) */
 void train_deal_with(struct train_rank *r, const struct err_kept *first, bool says);
 
 /* The step behind the last good one, or the validation's r->bad_round, is not finite, and the

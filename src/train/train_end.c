@@ -14,38 +14,6 @@
 
 #include <stdio.h>
 
-/* ---- errors and wishes that wait ---- */
-
-bool train_out_of_time(const struct train_rank *r)
-{
-    double limit = r->s->o->train.time_limit;
-    return limit > 0 && r->rank.is_logger && log_now() - r->job->began > limit;
-}
-
-bool train_asks(const struct train_rank *r)
-{
-    return stop_asked() != 0 || r->lost.code != ERR_OK || train_out_of_time(r);
-}
-
-void train_deal_with(struct train_rank *r, const struct err_kept *first, bool says)
-{
-    if (says)
-        stop_pending(first->text);
-    comm_files_behind(r->rank.world, first);
-}
-
-enum err train_put_off(struct train_rank *r, enum err err)
-{
-    if (err != ERR_STORAGE && err != ERR_DATA && err != ERR_NONFINITE)
-        return err;
-    if (r->lost.code == ERR_OK) {
-        err_keep(&r->lost, err);
-        train_deal_with(r, &r->lost, true);
-    } else if (err == ERR_NONFINITE)
-        log_line(LOG_ERROR, "%s", err_text()); /* the other error is the run's */
-    return ERR_OK;
-}
-
 enum err train_close_files(struct train_rank *r)
 {
     struct err_kept first;
