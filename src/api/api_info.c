@@ -5,7 +5,7 @@
  */
 #include "api/api.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "comm/comm.h"
 #include "config/machine.h"
 #include "sched/sched.h"

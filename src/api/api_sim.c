@@ -31,12 +31,6 @@ const char *plait_schedule_doc(int i)
     return i >= 0 && i < sched_kind_count() ? sched_kind_at(i)->doc : NULL;
 }
 
-static const char *format_name(const void *arg, int i)
-{
-    (void)arg;
-    return formats[i];
-}
-
 /* The questions must be one, and the files apart: three of pictures, and those that are read. What
  * a model's configuration names is known later (play_model.c). */
 static enum err check_together(const struct plait_sim *a)
@@ -91,16 +85,15 @@ int plait_simulate(const struct plait_sim *a, char **out)
     struct plait_sim args;
     struct played x;
     struct text page = {0};
+    struct text_near near = {0};
     int format = 0;
     TRY(api_take("plait_sim", a, &args, sizeof args));
-    while (args.format && format < PLAY_FORMATS && strcmp(args.format, formats[format]) != 0)
-        format++;
-    if (format == PLAY_FORMATS) {
-        const char *near = text_nearest(args.format, PLAY_FORMATS, format_name, NULL);
+    for (; args.format && format < PLAY_FORMATS && strcmp(args.format, formats[format]) != 0; format++)
+        text_near(&near, args.format, formats[format]);
+    if (format == PLAY_FORMATS)
         FAIL(ERR_CONFIG, "simulation: format \"%.64s\" is not known%s%s; use summary, text, "
-                         "lowered, gantt or json", args.format, near ? ", the nearest is " : "",
-             near ? near : "");
-    }
+                         "lowered, gantt or json", args.format, near.found ? ", the nearest is " : "",
+             near.found ? near.found : "");
     TRY(check_together(&args));
     if (args.table && format != PLAY_SUMMARY)
         FAIL(ERR_CONFIG,

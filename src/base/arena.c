@@ -69,19 +69,6 @@ void arena_unguard(struct arena *a)
     a->guards = NULL;
 }
 
-static enum err guard_piece(struct arena *a, int64_t bytes, const char *name, void **out)
-{
-    struct arena_guards *g = a->guards;
-    TRY(mem_more(g->n, sizeof *g->piece, "guards", &g->piece));
-    struct piece *p = &g->piece[g->n++];
-    *p = (struct piece){a->base + a->used + (int64_t)(g->n - 1) * ARENA_GUARD, a->used, bytes,
-                        name};
-    memset(p->p + bytes, PATTERN, (size_t)guard_bytes(p));
-    CLOSE(p->p + bytes, (size_t)guard_bytes(p));
-    *out = p->p;
-    return ERR_OK;
-}
-
 void arena_over(struct arena *a, void *base, int64_t bytes, const char *name)
 {
     *a = (struct arena){.base = base, .size = bytes, .name = name};
@@ -94,9 +81,16 @@ enum err arena_take(struct arena *a, int64_t bytes, const char *name, void *out)
         FAIL(ERR_INTERNAL, "memory: the plan gives %s %lld bytes, %lld are used and %lld more are "
                            "asked for (%s)", a->name, (long long)a->size, (long long)a->used,
              (long long)bytes, name);
-    void *p = a->base + a->used;
-    if (a->guards && bytes > 0)
-        TRY(guard_piece(a, bytes, name, &p));
+    char *p = a->base + a->used;
+    struct arena_guards *g = bytes > 0 ? a->guards : NULL;
+    if (g) {
+        TRY(mem_more(g->n, sizeof *g->piece, "guards", &g->piece));
+        struct piece *made = &g->piece[g->n];
+        p += (int64_t)g->n++ * ARENA_GUARD;
+        *made = (struct piece){p, a->used, bytes, name};
+        memset(p + bytes, PATTERN, (size_t)guard_bytes(made));
+        CLOSE(p + bytes, (size_t)guard_bytes(made));
+    }
     memcpy(out, &p, sizeof p);
     a->used += arena_round(bytes);
     return ERR_OK;

@@ -11,7 +11,6 @@
 #include "base/conf_local.h"
 
 #include "base/mem.h"
-#include "base/printable.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,8 +30,6 @@ static bool is_clean(const char *s)
 }
 
 /* ---- text to value ---- */
-
-
 /* The fewest digits that read back to v. */
 static void shortest(double v, char buf[CONF_BOUND])
 {
@@ -88,24 +85,21 @@ static enum err assign_number(const struct conf_row *row, char *field, const cha
     return ERR_OK;
 }
 
-static const char *bool_word(const void *arg, int i)
-{
-    (void)arg;
-    return i ? "true" : "false";
-}
-
 static enum err assign_bool(const struct conf_row *row, char *field, const char *place,
                             const char *value)
 {
     bool yes = strcmp(value, "true") == 0 || strcmp(value, "yes") == 0;
     bool no = strcmp(value, "false") == 0 || strcmp(value, "no") == 0;
     if (!yes && !no) { /* what is meant by it? */
-        const char *near = conf_is_one_of("on|1|yes|y|t|enable|enabled", value) ? "true"
-                           : conf_is_one_of("off|0|no|n|f|none|disable|disabled", value)
-                               ? "false"
-                               : text_nearest(value, 2, bool_word, NULL);
+        struct text_near near = {0};
+        text_near(&near, value, "false");
+        text_near(&near, value, "true");
+        if (conf_is_one_of("on|1|yes|y|t|enable|enabled", value))
+            near.found = "true";
+        else if (conf_is_one_of("off|0|no|n|f|none|disable|disabled", value))
+            near.found = "false";
         FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is true or false%s%s", place, row->key, value,
-             near ? "; the nearest is " : "", near ? near : "");
+             near.found ? "; the nearest is " : "", near.found ? near.found : "");
     }
     memcpy(field, &yes, sizeof yes);
     return ERR_OK;
@@ -124,40 +118,11 @@ static bool word_at(const char *words, int i, char buf[64])
     return true;
 }
 
-struct word_list { char word[16][64]; int n; };
-
-static const char *listed_word(const void *arg, int i)
-{
-    const struct word_list *list = arg;
-    return list->word[i];
-}
-
-static const struct conf_hint *hint_of(const struct conf_table *t, const char *key,
-                                       const char *value)
-{
-    for (int i = 0; i < t->hints; i++)
-        if (strcmp(t->hint[i].key, key) == 0 && conf_is_one_of(t->hint[i].words, value))
-            return &t->hint[i];
-    return NULL;
-}
-
 /* Of a word that takes a number, "every:K", the bytes before it; 0: it takes none. */
 static size_t stem_of(const char *word)
 {
     size_t n = strlen(word);
     return n > 2 && strcmp(word + n - 2, ":K") == 0 ? n - 1 : 0;
-}
-
-/* Is it this word? Then its number, 0 where it takes none. */
-static bool is_word(const char *word, const char *value, int *number)
-{
-    size_t stem = stem_of(word);
-    int64_t k = 0;
-    bool is = stem == 0 ? strcmp(word, value) == 0
-                        : strncmp(word, value, stem) == 0 && text_to_int(value + stem, &k) &&
-                              k >= 1 && k <= CONF_WORD_MOST;
-    *number = is ? (int)k : 0;
-    return is;
 }
 
 /* The word with the nearest legal number, if it takes one and is near or begins value; or near. */
@@ -178,26 +143,34 @@ static const char *numbered(const char *word, const char *near, const char *valu
 static enum err assign_word(const struct conf_table *t, const struct conf_row *row, char *field,
                             const char *place, const char *value)
 {
-    struct word_list list = {.n = 0};
-    while (list.n < 16 && word_at(row->words, list.n, list.word[list.n])) {
-        int number;
-        if (is_word(list.word[list.n], value, &number)) {
-            int word = list.n | number << CONF_WORD_BITS;
-            memcpy(field, &word, sizeof word);
+    char word[16][64], legal[64];
+    struct text_near near = {0};
+    int words = 0;
+    for (; words < 16 && word_at(row->words, words, word[words]); words++) {
+        size_t stem = stem_of(word[words]);
+        int64_t k = 0;
+        bool counted = stem > 0 && strncmp(word[words], value, stem) == 0 &&
+                       text_to_int(value + stem, &k) && k >= 1 && k <= CONF_WORD_MOST;
+        if (counted || (stem == 0 && strcmp(word[words], value) == 0)) {
+            int index = words | (int)k << CONF_WORD_BITS;
+            memcpy(field, &index, sizeof index);
             return ERR_OK;
         }
-        list.n++;
+        text_near(&near, value, word[words]);
     }
-    const struct conf_hint *hint = hint_of(t, row->key, value);
-    if (hint && hint->why)
-        FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s; %s", place, row->key, value,
-             row->words, hint->why);
-    const char *near = hint ? hint->means : text_nearest(value, list.n, listed_word, &list);
-    char legal[64];
-    for (int i = 0; i < list.n; i++)
-        near = numbered(list.word[i], near, value, legal);
+    for (const struct conf_hint *h = t->hint; h < t->hint + t->hints; h++) {
+        if (strcmp(h->key, row->key) != 0 || !conf_is_one_of(h->words, value))
+            continue;
+        if (h->why)
+            FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s; %s", place, row->key, value,
+                 row->words, h->why);
+        near.found = h->means;
+        break;
+    }
+    for (int i = 0; i < words; i++)
+        near.found = numbered(word[i], near.found, value, legal);
     FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", wanted is one of %s%s%s", place, row->key, value,
-         row->words, near ? "; the nearest is " : "", near ? near : "");
+         row->words, near.found ? "; the nearest is " : "", near.found ? near.found : "");
 }
 
 static enum err assign_string(const struct conf_row *row, char *field, const char *place,
@@ -235,9 +208,8 @@ struct list_text {
 
 static enum err bad_form(const struct list_text *l, const char *what)
 {
-    FAIL(ERR_CONFIG,
-         "%s: %s is \"%.40s\", where %s; write a list as [a, b], and an element with a "
-         "comma, a bracket or a quote in quotes",
+    FAIL(ERR_CONFIG, "%s: %s is \"%.40s\", where %s; write a list as [a, b], and an element with a "
+                     "comma, a bracket or a quote in quotes",
          l->place, l->row->key, l->value, what);
 }
 
@@ -248,10 +220,9 @@ static void skip_blanks(struct list_text *l)
 
 static enum err too_long(const struct list_text *l)
 {
-    FAIL(ERR_CONFIG,
-         "%s: %s has elements of more than %d bytes together, and at most so many are "
-         "kept; use fewer or shorter ones",
-         l->place, l->row->key, CONF_NAMES_BYTES - (int)l->n);
+    FAIL(ERR_CONFIG, "%s: %s has elements of more than %d bytes together, and at most so many are "
+                     "kept; use fewer or shorter ones", l->place, l->row->key,
+         CONF_NAMES_BYTES - (int)l->n);
 }
 
 /* An element in quotes, with `at` behind the first of them. */
@@ -299,10 +270,8 @@ static enum err read_element(struct list_text *l, bool bracket)
     if (!l->element[0])
         return bad_form(l, what);
     if (l->n > CONF_LIST_MAX)
-        FAIL(ERR_CONFIG,
-             "%s: %s has more than %d elements, and at most so many are kept; use "
-             "fewer",
-             l->place, l->row->key, CONF_LIST_MAX);
+        FAIL(ERR_CONFIG, "%s: %s has more than %d elements, and at most so many are kept; use "
+                         "fewer", l->place, l->row->key, CONF_LIST_MAX);
     skip_blanks(l);
     return ERR_OK;
 }
@@ -311,10 +280,8 @@ static enum err add_name(const struct list_text *l, struct conf_names *to, size_
 {
     size_t n = strlen(l->element) + 1;
     if (!is_clean(l->element))
-        FAIL(ERR_CONFIG,
-             "%s: %s (element %lld) holds control characters or is not UTF-8; write "
-             "plain text",
-             l->place, l->row->key, (long long)l->n);
+        FAIL(ERR_CONFIG, "%s: %s (element %lld) holds control characters or is not UTF-8; write "
+                         "plain text", l->place, l->row->key, (long long)l->n);
     if (*bytes + n > sizeof to->text)
         return too_long(l);
     memcpy(to->text + *bytes, l->element, n);
@@ -379,33 +346,23 @@ bool conf_given(const struct conf_table *t, const void *conf, const char *key)
     return ((const bool *)((const char *)conf + t->given))[row - t->row];
 }
 
-static enum err assign(const struct conf_table *t, const struct conf_row *row, char *field,
-                       const char *place, const char *value)
-{
-    if (!*value && row->type != CONF_STRING)
-        FAIL(ERR_CONFIG, "%s: %s has no value; give one or leave the key out (its default is %s)",
-             place, row->key, row->preset);
-    switch (row->type) {
-    case CONF_INT:
-    case CONF_REAL:
-        return assign_number(row, field, place, value);
-    case CONF_BOOL:
-        return assign_bool(row, field, place, value);
-    case CONF_WORD:
-        return assign_word(t, row, field, place, value);
-    case CONF_STRING:
-        return assign_string(row, field, place, value);
-    case CONF_NAMES:
-    case CONF_INTS:
-        return assign_list(row, field, place, value);
-    }
-    FAIL(ERR_INTERNAL, "config: %s has a type that conf.c does not know", row->key);
-}
-
 enum err conf_assign(const struct conf_table *t, const struct conf_row *row, void *conf,
                      const char *place, const char *value)
 {
-    TRY(assign(t, row, (char *)conf + row->offset, place, value));
+    char *field = (char *)conf + row->offset;
+    if (!*value && row->type != CONF_STRING)
+        FAIL(ERR_CONFIG, "%s: %s has no value; give one or leave the key out (its default is %s)",
+             place, row->key, row->preset);
+    if (row->type == CONF_BOOL)
+        TRY(assign_bool(row, field, place, value));
+    else if (row->type == CONF_WORD)
+        TRY(assign_word(t, row, field, place, value));
+    else if (row->type == CONF_STRING)
+        TRY(assign_string(row, field, place, value));
+    else if (row->type == CONF_NAMES || row->type == CONF_INTS)
+        TRY(assign_list(row, field, place, value));
+    else
+        TRY(assign_number(row, field, place, value));
     if (t->given > 0)
         given_of(t, conf)[row - t->row] = true;
     return ERR_OK;

@@ -109,24 +109,18 @@ static void add_row(const struct conf_row *row, const char *name, int64_t shift,
     add_wrapped(out, from, row->help);
 }
 
-/* Whole key, key without its group, or group. */
-static bool means(const char *word, const struct conf_row *row)
-{
-    size_t group = (size_t)conf_group(row->key);
-    return strcmp(word, row->key) == 0 || strcmp(word, tail(row)) == 0 ||
-           (strlen(word) == group && strncmp(word, row->key, group) == 0);
-}
-
-/* The rows that a word means. Returns how many. */
+/* The rows that a word means: whole key, key without its group, or group. Returns how many. */
 static int add_rows(const struct conf_table *t, const char *word, struct text *out)
 {
     int found = 0;
-    for (int i = 0; i < t->n; i++) {
-        if (!means(word, &t->row[i]))
+    for (const struct conf_row *row = t->row; row < t->row + t->n; row++) {
+        size_t group = (size_t)conf_group(row->key);
+        if (strcmp(word, row->key) != 0 && strcmp(word, tail(row)) != 0 &&
+            (strlen(word) != group || strncmp(word, row->key, group) != 0))
             continue;
         if (found++ == 0)
             text_add(out, "  %-21s%-7s%-8s%-20s%s\n", "key", "type", "default", "legal", "meaning");
-        add_row(&t->row[i], t->row[i].key, 6, out);
+        add_row(row, row->key, 6, out);
     }
     return found;
 }

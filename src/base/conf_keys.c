@@ -114,16 +114,6 @@ const struct conf_alias *conf_alias_of(const struct conf_table *t, const char *w
     return a;
 }
 
-/* The alias of the innermost group around a key: "activation_checkpointing" of what it has. */
-static const struct conf_alias *alias_around(const struct conf_table *t, const char *word)
-{
-    char part[CONF_PLACE_MAX];
-    const struct conf_alias *a = NULL;
-    for (int back = 1; !a && part_at(word, back, part); back++)
-        a = find_alias(t, part, false);
-    return a;
-}
-
 /* The key of that name, "lr" of "optimizer.params.lr", in whatever group; first in the one that the
  * word's own means here. */
 static const char *same_name(const struct conf_table *t, const char *word)
@@ -144,17 +134,12 @@ static const char *same_name(const struct conf_table *t, const char *word)
     return found;
 }
 
-static const char *row_key(const void *arg, int i)
-{
-    const struct conf_table *t = arg;
-    return t->row[i].key;
-}
-
 /* What a word most likely means; alias: the row that says so, or NULL. */
 static const char *find_meant(const struct conf_table *t, const char *word,
                               const struct conf_alias **alias)
 {
     char name[CONF_PLACE_MAX];
+    struct text_near near = {0};
     const char *key = NULL;
     part_at(word, 0, name);
     *alias = alias_with_group(t, word); /* "optim.kind" is no model's */
@@ -164,10 +149,11 @@ static const char *find_meant(const struct conf_table *t, const char *word,
         key = same_name(t, word);
     if (!key && !*alias)
         *alias = conf_alias_of(t, word, false);
-    if (!key && !*alias)
-        key = text_nearest(word, t->n, row_key, t);
-    if (!key && !*alias)
-        *alias = alias_around(t, word);
+    for (int i = 0; i < t->n && !key && !*alias; i++)
+        text_near(&near, word, t->row[i].key);
+    key = key ? key : near.found;
+    for (int back = 1; !key && !*alias && part_at(word, back, name); back++)
+        *alias = find_alias(t, name, false); /* of the innermost group around it */
     return *alias ? (*alias)->means : key;
 }
 
@@ -199,22 +185,16 @@ int conf_group_row(const struct conf_table *t, const char *group)
     return -1;
 }
 
-static const char *listed_group(const void *arg, int i)
-{
-    const struct conf_groups *list = arg;
-    return list->name[i];
-}
-
 const char *conf_nearest_group(const struct conf_table *t, const char *group,
-                                 struct conf_groups *list)
+                               char out[CONF_PLACE_MAX])
 {
-    list->n = 0;
-    for (int i = 0; i < t->n && list->n < 16; i++) {
-        char *name = list->name[list->n];
-        snprintf(name, sizeof list->name[0], "%.*s", conf_group(t->row[i].key), t->row[i].key);
-        if (conf_group_row(t, name) == i)
-            list->n++;
+    char name[CONF_PLACE_MAX];
+    struct text_near near = {0};
+    for (int i = 0; i < t->n; i++) {
+        snprintf(name, sizeof name, "%.*s", conf_group(t->row[i].key), t->row[i].key);
+        text_near(&near, group, name);
+        if (near.found == name)
+            near.found = memcpy(out, name, sizeof name);
     }
-    return text_nearest(group, list->n, listed_group, list);
+    return near.found;
 }
-

@@ -28,11 +28,10 @@ bool conf_alias_is_group(const struct conf_alias *a);
 
 /* Is value one of "on|1|y", in any case, - as good as _? */
 bool conf_is_one_of(const char *words, const char *value);
-/* The first row of a group, or -1, and the name of the nearest one, in *list, or NULL. */
+/* The first row of a group, or -1, and the name of the nearest one, into out, or NULL. */
 int conf_group_row(const struct conf_table *t, const char *group);
-struct conf_groups { char name[16][32]; int n; };
 const char *conf_nearest_group(const struct conf_table *t, const char *group,
-                               struct conf_groups *list);
+                               char out[CONF_PLACE_MAX]);
 
 /* Length of the group of a key: of "model" in "model.layers"; 0 when there is no dot. */
 int conf_group(const char *key);

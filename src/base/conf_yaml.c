@@ -78,21 +78,12 @@ static enum err next(struct reader *r)
     if (!yaml_parser_parse(&r->parser, &r->event))
         return refuse_syntax(r);
     const yaml_event_t *e = &r->event;
-    const void *anchor = NULL, *tag = NULL;
-    if (e->type == YAML_SCALAR_EVENT) {
-        anchor = e->data.scalar.anchor;
-        tag = e->data.scalar.tag;
-    } else if (e->type == YAML_MAPPING_START_EVENT) {
-        anchor = e->data.mapping_start.anchor;
-        tag = e->data.mapping_start.tag;
-    } else if (e->type == YAML_SEQUENCE_START_EVENT) {
-        anchor = e->data.sequence_start.anchor;
-        tag = e->data.sequence_start.tag;
-    }
-    if (anchor || e->type == YAML_ALIAS_EVENT)
+    bool node = e->type == YAML_SCALAR_EVENT || e->type == YAML_MAPPING_START_EVENT ||
+                e->type == YAML_SEQUENCE_START_EVENT; /* all begin with anchor and tag */
+    if (e->type == YAML_ALIAS_EVENT || (node && e->data.scalar.anchor))
         FAIL(ERR_CONFIG, "%s: anchors (&) and aliases (*) are not read; write the value out, or "
                          "put it in quotes if it begins so", here(r));
-    if (tag)
+    if (node && e->data.scalar.tag)
         FAIL(ERR_CONFIG, "%s: tags (!) are not read; write the plain value, or put it in quotes if "
                          "it begins so", here(r));
     if (e->type == YAML_SEQUENCE_START_EVENT && !r->list)
@@ -203,7 +194,7 @@ static enum err read_key(struct reader *r, const char *group)
 /* A name at the left margin on that line, with the event behind it: of one value it is a key's. */
 static enum err unknown_group(struct reader *r, const char *group, int64_t line)
 {
-    struct conf_groups list;
+    char name[CONF_PLACE_MAX];
     const struct conf_row *row = conf_find(r->t, group);
     bool key = r->event.type == YAML_SCALAR_EVENT && r->event.data.scalar.length > 0;
     if (row) /* "model.layers: 2" at the top */
@@ -217,7 +208,7 @@ static enum err unknown_group(struct reader *r, const char *group, int64_t line)
     if (alias)
         FAIL(ERR_CONFIG, "%s: there is no group %.100s; did you mean %s", place(r, line), group,
              alias->means);
-    const char *near = conf_nearest_group(r->t, group, &list);
+    const char *near = conf_nearest_group(r->t, group, name);
     if (near)
         FAIL(ERR_CONFIG, "%s: there is no group %.100s; the nearest is %s", place(r, line), group,
              near);

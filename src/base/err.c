@@ -6,7 +6,7 @@
  */
 #include "base/err.h"
 
-#include "base/printable.h"
+#include "base/text.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -75,10 +75,13 @@ void err_bug(const char *file, int line, const char *what) __attribute__((noretu
  * The message has been said. Never returns. */
 void err_leave(enum err code) __attribute__((noreturn));
 
+/* A new error of here, for who has something to undo before it is returned. */
+#define ERR(code, ...) err_set((code), __FILE__, __LINE__, __VA_ARGS__)
+
 /* The code is returned as written, so that compilers see that it is not ERR_OK. */
 #define FAIL(code, ...)                                                                            \
     do {                                                                                           \
-        enum err fail_err_ = err_set((code), __FILE__, __LINE__, __VA_ARGS__);                     \
+        enum err fail_err_ = ERR((code), __VA_ARGS__);                                             \
         (void)fail_err_;                                                                           \
         return (code);                                                                             \
     } while (0)

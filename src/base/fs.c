@@ -52,14 +52,6 @@ static int64_t write_all(int fd, const char *path, const char *p, int64_t n, int
  * either (FAT, some of FUSE) a look stands before the rename, and what comes between the two is
  * replaced: nothing there could do better. */
 
-/* Two names of one file? No link is followed. */
-static bool is_linked(const char *a, const char *b)
-{
-    struct stat one, two;
-    return fs_sys_lstat(a, &one) == 0 && fs_sys_lstat(b, &two) == 0 && one.st_dev == two.st_dev &&
-           one.st_ino == two.st_ino;
-}
-
 /* The answer to a link may be lost on its way, and the repeated call find its own work (NFS). */
 static int link_and_unlink(const char *temp, const char *path)
 {
@@ -68,7 +60,7 @@ static int link_and_unlink(const char *temp, const char *path)
         if (!fs_named(path))
             return fs_sys_rename(temp, path);
         code = EEXIST;
-    } else if (code == 0 || (code == EEXIST && is_linked(temp, path))) {
+    } else if (code == 0 || (code == EEXIST && fs_same_link(temp, path))) {
         (void)fs_sys_unlink(temp);
         return 0;
     }
@@ -121,8 +113,8 @@ static enum err lost(struct fs_file *f, const char *what)
 /* As lost, of a whole file that cannot have its name. */
 static enum err left(struct fs_file *f, const char *why)
 {
-    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot put %s in place: %s; "
-                           "it is whole in %s, move it from there", f->path, why, f->temp.name);
+    enum err err = ERR(ERR_STORAGE, "storage: cannot put %s in place: %s; it is whole in %s, move "
+                                    "it from there", f->path, why, f->temp.name);
     fs_temp_drop(&f->temp);
     fs_abandon(f);
     return err;
@@ -173,22 +165,19 @@ enum err fs_create(struct fs_file *f, const char *path)
 enum err fs_check_place(const char *path)
 {
     struct stat st;
-    char *dir, why[FS_REASON];
+    char dir[FS_PATH], why[FS_REASON];
     TRY(check_kind(path));
-    TRY(fs_parent(path, &dir));
-    enum err err = ERR_OK;
-    int code = fs_sys_stat(dir, &st) == 0 ? 0 : errno;
+    int code = fs_sys_stat(fs_parent(dir, path), &st) == 0 ? 0 : errno;
     if (code == ENOENT)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: there is no "
-                      "folder %s; make it first", path, dir);
-    else if (code == ENOTDIR || (code == 0 && !S_ISDIR(st.st_mode)))
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s is no folder; "
-                      "name another output", path, dir);
-    else if (code || fs_sys_access(dir, W_OK | X_OK) != 0)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot write %s: %s", path,
-                      fs_reason(code ? code : errno, why));
-    mem_free(dir);
-    return err;
+        FAIL(ERR_STORAGE, "storage: cannot write %s: there is no folder %s; make it first", path,
+             dir);
+    if (code == ENOTDIR || (code == 0 && !S_ISDIR(st.st_mode)))
+        FAIL(ERR_STORAGE, "storage: cannot write %s: %s is no folder; name another output", path,
+             dir);
+    if (code || fs_sys_access(dir, W_OK | X_OK) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot write %s: %s", path,
+             fs_reason(code ? code : errno, why));
+    return ERR_OK;
 }
 
 enum err fs_keep_room(struct fs_file *f, int64_t n)
@@ -202,8 +191,8 @@ enum err fs_keep_room(struct fs_file *f, int64_t n)
     if (errno == EOPNOTSUPP || errno == ENOSYS)
         return ERR_OK;
     fs_reason(errno, why);
-    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot keep the %s that %s "
-                           "takes: %s", text_bytes(n, room), f->path, why);
+    enum err err = ERR(ERR_STORAGE, "storage: cannot keep the %s that %s takes: %s",
+                       text_bytes(n, room), f->path, why);
     fs_abandon(f);
     return err;
 }
@@ -261,21 +250,6 @@ static int flush_path(const char *path, int flags)
     return done != 0 && code != EINVAL ? -1 : 0;
 }
 
-/* The folder that holds `path`. */
-static int flush_folder(const char *path)
-{
-    char folder[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) : 0;
-    if (n >= sizeof folder) {
-        errno = ENAMETOOLONG;
-        return -1;
-    }
-    memcpy(folder, path, n);
-    folder[n] = '\0';
-    return flush_path(!slash ? "." : n == 0 ? "/" : folder, O_DIRECTORY);
-}
-
 enum err fs_sync_dir(const char *dir)
 {
     char why[FS_REASON];
@@ -314,17 +288,17 @@ enum err fs_leave(struct fs_file *f, const char *why)
 
 enum err fs_commit(struct fs_file *f)
 {
-    char why[FS_REASON];
+    char why[FS_REASON], around[FS_PATH];
     TRY(finish(f));
     if (fs_place(f->temp.name, f->path, f->fresh) != 0)
         return f->dear ? left(f, fs_reason(errno, why)) : lost(f, "put in place");
     f->placed = true;
     fs_temp_drop(&f->temp);
     enum err err = ERR_OK;
-    if (flush_folder(f->path) != 0)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: %s is whole and in place, but its "
-                      "folder cannot be flushed, so a power cut may still lose it: %s", f->path,
-                      fs_reason(errno, why));
+    if (flush_path(fs_parent(around, f->path), O_DIRECTORY) != 0)
+        err = ERR(ERR_STORAGE, "storage: %s is whole and in place, but its folder cannot be "
+                               "flushed, so a power cut may still lose it: %s", f->path,
+                  fs_reason(errno, why));
     fs_abandon(f);
     return err;
 }

@@ -31,7 +31,7 @@ struct fs_ops {
 };
 extern const struct fs_ops *fs_ops; /* the system's, unless a test replaces it */
 
-/* The system's sentence for an errno, in lower case, with the way out. (fs_reason.c) */
+/* The system's sentence for an errno, in lower case, with the way out. (fs_sys.c) */
 enum { FS_REASON = 160 };
 const char *fs_reason(int code, char buf[FS_REASON]);
 
@@ -176,15 +176,13 @@ long fs_temp_pid(const char *entry, const char *name);
 enum err fs_make_dirs(const char *path);
 /* What was made or removed in a folder stays so behind a power cut. Errors: ERR_STORAGE. */
 enum err fs_sync_dir(const char *dir);
-/* The folder that holds `path`, which need not be there, into a new string (mem_free). Errors:
- * ERR_MEMORY. */
-enum err fs_parent(const char *path, char **out);
 bool fs_exists(const char *path);
 /* Has anything that name, be it a link that leads nowhere? */
 bool fs_named(const char *path);
 bool fs_leads_nowhere(const char *path); /* a link, and what it names is not there */
-/* Is it one file, under whatever names? Both must be there. */
+/* Is it one file, under whatever names? Both must be there; fs_same_link follows no link. */
 bool fs_same(const char *a, const char *b);
+bool fs_same_link(const char *a, const char *b);
 /* Is the open file still the one of that name? No link is followed. */
 bool fs_is_named(int fd, const char *path);
 /* Would files of these names be one? Of what is not there yet folder and last name are compared. */
@@ -195,6 +193,9 @@ enum { FS_PATH = 4096 + 1 };
 const char *fs_path(char buf[FS_PATH], const char *dir, const char *name);
 /* The same into a new string (mem_free). */
 enum err fs_join(const char *dir, const char *name, char **out);
+/* The folder that holds `path`, which need not be there, into buf, which is returned, and cut as
+ * there. */
+const char *fs_parent(char buf[FS_PATH], const char *path);
 
 /* A file that says who holds a folder, and is held by the kernel's lock for as long as its owner
  * lives. (fs_lock.c) */

@@ -51,14 +51,13 @@ long fs_temp_pid(const char *entry, const char *name)
     return whole && strspn(entry, "0123456789.") == (size_t)end ? pid : 0;
 }
 
-static enum err say_left(const struct fs_dir *d)
+static void say_left(const struct fs_dir *d)
 {
     struct fs_folder f;
     struct stat st;
     const char *slash = strrchr(d->path, '/'), *name = slash ? slash + 1 : d->path;
-    char *around, path[FS_PATH];
-    TRY(fs_parent(d->path, &around));
-    (void)fs_folder_open(&f, around); /* who cannot read it cannot be told */
+    char around[FS_PATH], path[FS_PATH];
+    (void)fs_folder_open(&f, fs_parent(around, d->path)); /* who cannot read it cannot be told */
     for (const char *entry; (entry = fs_folder_next(&f));) {
         long pid = fs_temp_pid(entry, name);
         if (pid != 0 && fs_sys_lstat(fs_path(path, around, entry), &st) == 0 &&
@@ -67,8 +66,6 @@ static enum err say_left(const struct fs_dir *d)
                                "remove it", path, d->path, pid);
     }
     fs_folder_close(&f);
-    mem_free(around);
-    return ERR_OK;
 }
 
 enum err fs_dir_create(struct fs_dir *d, const char *path)
@@ -79,10 +76,10 @@ enum err fs_dir_create(struct fs_dir *d, const char *path)
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) /* no slashes at its end */
         d->path[n - 1] = '\0';
     enum err err = check_place(d->path);
-    if (err == ERR_OK)
-        err = say_left(d);
-    if (err == ERR_OK)
+    if (err == ERR_OK) {
+        say_left(d);
         err = fs_temp_make(&d->temp, d->path, "make a folder", fs_sys_mkdir, &made);
+    }
     if (err != ERR_OK)
         fs_dir_abandon(d);
     return err;
@@ -95,34 +92,26 @@ enum err fs_dir_name(struct fs_dir *d, const char *name, char **out)
 
 enum err fs_dir_commit(struct fs_dir *d)
 {
-    char why[FS_REASON], *around;
+    char why[FS_REASON], around[FS_PATH];
     TRY(fs_sync_dir(d->temp.name));
     if (fs_sys_rename(d->temp.name, d->path) != 0)
         FAIL(ERR_STORAGE, "storage: cannot put the folder %s in place: %s", d->path,
              fs_reason(errno, why));
     fs_temp_drop(&d->temp);
-    TRY(fs_parent(d->path, &around));
-    enum err err = fs_sync_dir(around);
-    mem_free(around);
-    return err;
-}
-
-static void remove_files(const char *dir)
-{
-    struct fs_folder f;
-    char path[FS_PATH];
-    (void)fs_folder_open(&f, dir);
-    for (const char *name; (name = fs_folder_next(&f));)
-        (void)fs_sys_unlink(fs_path(path, dir, name));
-    fs_folder_close(&f);
+    return fs_sync_dir(fs_parent(around, d->path));
 }
 
 void fs_dir_abandon(struct fs_dir *d)
 {
     struct err_kept first;
+    struct fs_folder f;
+    char path[FS_PATH];
     err_keep(&first, ERR_OK);
     if (d->temp.name) {
-        remove_files(d->temp.name);
+        (void)fs_folder_open(&f, d->temp.name);
+        for (const char *name; (name = fs_folder_next(&f));)
+            (void)fs_sys_unlink(fs_path(path, d->temp.name, name));
+        fs_folder_close(&f);
         (void)fs_sys_rmdir(d->temp.name);
     }
     fs_temp_drop(&d->temp);

@@ -66,26 +66,6 @@ static void drop_own(struct fs_lock *l)
     l->fd = -1;
 }
 
-/* The name for the own file, where nothing has it. Where fs_place can but look and rename there is
- * a moment in which two may believe so, and the own file may have gone with it. */
-static bool put_in_place(const struct fs_lock *l)
-{
-    bool placed = fs_place(l->temp.name, l->path, true) == 0;
-    if (!placed || fs_is_named(l->fd, l->path))
-        return placed;
-    errno = ENOENT;
-    return false;
-}
-
-static enum err replace(struct fs_lock *l, const struct fs_lock_over *over,
-                        struct fs_lock_found *found)
-{
-    TRY(over->first(over->arg, found));
-    if (fs_sys_rename(l->temp.name, l->path) == 0)
-        found->state = FS_LOCK_TAKEN;
-    return ERR_OK;
-}
-
 /* What has the name: *gone when it has gone meanwhile. With `over` and no living owner the own file
  * takes its place. */
 static enum err look_at(struct fs_lock *l, const struct fs_lock_over *over,
@@ -111,8 +91,11 @@ static enum err look_at(struct fs_lock *l, const struct fs_lock_over *over,
     enum err err = ERR_OK;
     if (!mine && held_elsewhere(code))
         found->state = FS_LOCK_HELD;
-    else if (!*gone && over && l->temp.name)
-        err = replace(l, over, found);
+    else if (!*gone && over && l->temp.name) {
+        err = over->first(over->arg, found);
+        if (err == ERR_OK && fs_sys_rename(l->temp.name, l->path) == 0)
+            found->state = FS_LOCK_TAKEN;
+    }
     (void)fs_sys_close(fd, l->path);
     return err;
 }
@@ -129,20 +112,22 @@ enum err fs_lock_take(struct fs_lock *l, const char *path, const char *words,
             err = make_own(l, words);
         if (err != ERR_OK)
             break;
-        if (put_in_place(l)) {
+        /* Where fs_place can but look and rename there is a moment in which two may believe that
+         * nothing has the name, and the own file may have gone with it. */
+        bool placed = fs_place(l->temp.name, l->path, true) == 0;
+        if (placed && fs_is_named(l->fd, l->path)) {
             found->state = FS_LOCK_TAKEN;
             gone = false;
+        } else if (placed || errno == ENOENT) { /* a run swept the folder meanwhile */
+            drop_own(l);
         } else if (errno == EEXIST) {
             err = look_at(l, over, found, &gone);
-        } else if (errno == ENOENT) { /* a run swept the folder meanwhile */
-            drop_own(l);
         } else {
             err = fail("make", path);
         }
     }
     if (err == ERR_OK && gone)
-        err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: %s comes and goes; try again",
-                      path);
+        err = ERR(ERR_STORAGE, "storage: %s comes and goes; try again", path);
     if (found->state != FS_LOCK_TAKEN || err != ERR_OK)
         drop_own(l);
     fs_temp_drop(&l->temp);

@@ -6,7 +6,6 @@
 #include "base/fs_sys.h"
 
 #include "base/mem.h"
-#include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,13 +16,12 @@ bool fs_leads_nowhere(const char *path)
     return fs_sys_lstat(path, &st) == 0 && S_ISLNK(st.st_mode) && fs_sys_stat(path, &st) != 0;
 }
 
-enum err fs_parent(const char *path, char **out)
+const char *fs_parent(char buf[FS_PATH], const char *path)
 {
-    struct text around = {0};
     const char *slash = strrchr(path, '/');
-    text_add(&around, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
+    snprintf(buf, FS_PATH, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1,
              slash ? path : ".");
-    return text_done(&around, out);
+    return buf;
 }
 
 static enum err make_dir(const char *path)
@@ -88,39 +86,35 @@ enum err fs_join(const char *dir, const char *name, char **out)
     return mem_string(fs_path(buf, dir, name), out);
 }
 
+static bool is_one(const struct stat *x, const struct stat *y)
+{
+    return x->st_dev == y->st_dev && x->st_ino == y->st_ino;
+}
+
 bool fs_same(const char *a, const char *b)
 {
     struct stat x, y;
-    return fs_sys_stat(a, &x) == 0 && fs_sys_stat(b, &y) == 0 &&
-           x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return fs_sys_stat(a, &x) == 0 && fs_sys_stat(b, &y) == 0 && is_one(&x, &y);
+}
+
+bool fs_same_link(const char *a, const char *b)
+{
+    struct stat x, y;
+    return fs_sys_lstat(a, &x) == 0 && fs_sys_lstat(b, &y) == 0 && is_one(&x, &y);
 }
 
 bool fs_is_named(int fd, const char *path)
 {
-    struct stat open_one, named;
-    return fs_sys_fstat(fd, path, &open_one) == 0 && fs_sys_lstat(path, &named) == 0 &&
-           open_one.st_dev == named.st_dev && open_one.st_ino == named.st_ino;
-}
-
-/* The folder of a path as the kernel knows it, and the name behind its last slash; NULL: there is
- * no such folder. */
-static const char *place(const char *path, struct stat *folder)
-{
-    char dir[4096];
-    const char *slash = strrchr(path, '/');
-    size_t n = slash ? (size_t)(slash - path) + 1 : 0;
-    if (n >= sizeof dir)
-        return NULL;
-    memcpy(dir, path, n);
-    dir[n] = '\0';
-    return fs_sys_stat(slash ? dir : ".", folder) == 0 ? path + n : NULL;
+    struct stat x, y;
+    return fs_sys_fstat(fd, path, &x) == 0 && fs_sys_lstat(path, &y) == 0 && is_one(&x, &y);
 }
 
 bool fs_same_place(const char *a, const char *b)
 {
-    struct stat x, y;
+    char x[FS_PATH], y[FS_PATH];
+    const char *m = strrchr(a, '/'), *n = strrchr(b, '/');
     if (strcmp(a, b) == 0 || fs_same(a, b))
         return true;
-    const char *m = place(a, &x), *n = place(b, &y);
-    return m && n && strcmp(m, n) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    return strcmp(m ? m + 1 : a, n ? n + 1 : b) == 0 &&
+           fs_same(fs_parent(x, a), fs_parent(y, b));
 }

@@ -88,20 +88,17 @@ static void empty_folder(const char *name)
         (void)close(fd);
 }
 
-/* Again while there is something: a file system may pass over names when others go meanwhile, and
- * another thread may still write there. */
-static void remove_folder(const char *name)
-{
-    for (int i = 0; i < ROUNDS && rmdir(name) != 0 && (errno == ENOTEMPTY || errno == EEXIST); i++)
-        empty_folder(name);
-}
-
 void fs_abandon_all(void)
 {
     for (int i = 0; i < SLOTS; i++) {
-        int was = NOTED;
-        if (atomic_compare_exchange_strong(&slot[i].state, &was, REMOVED) &&
-            unlink(slot[i].name) != 0 && (errno == EISDIR || errno == EPERM))
-            remove_folder(slot[i].name);
+        const char *name = slot[i].name;
+        int was = NOTED, rounds = 0;
+        if (!atomic_compare_exchange_strong(&slot[i].state, &was, REMOVED) || unlink(name) == 0 ||
+            !(errno == EISDIR || errno == EPERM))
+            continue;
+        /* Again while there is something: a file system may pass over names when others go
+         * meanwhile, and another thread may still write there. */
+        while (rounds++ < ROUNDS && rmdir(name) != 0 && (errno == ENOTEMPTY || errno == EEXIST))
+            empty_folder(name);
     }
 }

@@ -7,7 +7,7 @@
 #include "base/log.h"
 
 #include "base/fs.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -67,24 +67,12 @@ static void add(struct log_keep *k, const char *line, int n)
         k->lost++;
 }
 
-/* Lines that found no room, in the order of the others. */
-static void add_lost(struct log_keep *k)
-{
-    char line[LOG_TIME + 96], date[LOG_TIME];
-    if (k->lost == 0)
-        return;
-    log_time(date);
-    add(k, line, snprintf(line, sizeof line, "%s warn: %d line%s of before this are lacking, which "
-                                             "the disk was too slow for\n", date, k->lost,
-                          k->lost == 1 ? "" : "s"));
-    k->lost = 0;
-}
-
 /* All that waits, by this thread unless another one does; the lock is not held meanwhile. What the
  * file does not take it never does again; true: it is the first time. */
 static bool write_out(struct log_keep *k)
 {
     struct err_kept kept;
+    char line[LOG_TIME + 96], date[LOG_TIME];
     bool broke = false;
     if (k->writes || k->fd < 0)
         return false;
@@ -95,7 +83,14 @@ static bool write_out(struct log_keep *k)
         int n = k->n;
         k->side = !k->side;
         k->n = 0;
-        add_lost(k);
+        if (k->lost > 0) { /* they found no room, and are told of in the order of the others */
+            log_time(date);
+            int told = snprintf(line, sizeof line, "%s warn: %d line%s of before this are lacking, "
+                                "which the disk was too slow for\n", date, k->lost,
+                                text_plural(k->lost, "s"));
+            add(k, line, told);
+            k->lost = 0;
+        }
         pthread_mutex_unlock(&k->lock);
         broke = fs_append(k->fd, k->path, text, n) != ERR_OK;
         pthread_mutex_lock(&k->lock);

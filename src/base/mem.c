@@ -10,26 +10,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static atomic_long allocations;
-
-/* Does a fault test want this allocation to fail? */
-static bool must_fail(void)
-{
-    const char *k = getenv("PLAIT_FAIL_ALLOC");
-    if (!k)
-        return false;
-    return atomic_fetch_add(&allocations, 1) + 1 == strtol(k, NULL, 10);
-}
-
 enum err mem_new(int64_t n, size_t size, const char *name, void *out)
 {
+    static atomic_long allocations;
+    const char *k = getenv("PLAIT_FAIL_ALLOC"); /* which one a fault test wants to fail */
     int64_t bytes;
     if (n < 0 || !num_mul(n, (int64_t)size, &bytes) || !num_round_up(bytes, ARENA_ALIGN, &bytes))
         FAIL(ERR_MEMORY, "memory: %s of %lld x %zu bytes is beyond 64 bits", name, (long long)n,
              size);
     if (bytes == 0)
         bytes = ARENA_ALIGN;
-    void *p = must_fail() ? NULL : aligned_alloc(ARENA_ALIGN, (size_t)bytes);
+    bool fails = k && atomic_fetch_add(&allocations, 1) + 1 == strtol(k, NULL, 10);
+    void *p = fails ? NULL : aligned_alloc(ARENA_ALIGN, (size_t)bytes);
     if (!p)
         FAIL(ERR_MEMORY, "memory: %lld bytes for %s are not to be had; use a smaller model, "
                          "microbatch or more ranks", (long long)bytes, name);

@@ -5,9 +5,8 @@
  * annotations, tags, and what Unicode says is no character. What is not seen has a table of its
  * own: it may stand in a path, and is shown as bytes in messages.
  */
-#include "base/printable.h"
-
 #include "base/text.h"
+
 #include <stdio.h>
 #include <string.h>
 

@@ -12,7 +12,6 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/printable.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -175,45 +174,19 @@ static int within(const char *word, const char *part)
     return 0;
 }
 
-/* The longest candidate that the word contains, of three letters or more; or NULL. */
-static const char *contained(const char *word, int n, const char *(*get)(const void *arg, int i),
-                             const void *arg)
+void text_near(struct text_near *best, const char *word, const char *candidate)
 {
-    const char *found = NULL;
-    int most = 2;
-    for (int i = 0; i < n; i++) {
-        int letters = within(word, get(arg, i));
-        if (letters > most) {
-            most = letters;
-            found = get(arg, i);
-        }
-    }
-    return found;
-}
-
-const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
-                         const void *arg)
-{
-    size_t length = strlen(word);
-    const char *found = NULL;
-    if (length == 0 || length > WORD_MAX)
-        return NULL;
-    int limit = (int)length / 3 > 2 ? (int)length / 3 : 2;
-    for (int i = 0; i < n; i++) {
-        const char *candidate = get(arg, i);
-        size_t other = strlen(candidate);
-        if (other > WORD_MAX)
-            continue;
-        int longer = (int)(length > other ? length : other);
-        int d = distance(word, (int)length, candidate, (int)other);
-        if (d > limit || d >= longer) /* no letter in common is no nearness */
-            continue;
-        found = candidate;
-        limit = d - 1; /* the first of equals stays */
-        if (d == 0)
-            break;
-    }
-    return found ? found : contained(word, n, get, arg);
+    int64_t n = (int64_t)strlen(word), m = (int64_t)strlen(candidate);
+    if (n == 0 || n > WORD_MAX)
+        return;
+    /* Of equals the first stays. */
+    int64_t limit = best->score ? best->score - 2 : num_max(2, n / 3);
+    int d = m <= WORD_MAX ? distance(word, (int)n, candidate, (int)m) : WORD_MAX;
+    int letters = best->score ? 0 : within(word, candidate);
+    if (d <= limit && d < num_max(n, m)) /* no letter in common is no nearness */
+        *best = (struct text_near){candidate, d + 1, 0};
+    else if (letters > num_max(2, best->letters))
+        *best = (struct text_near){candidate, 0, letters};
 }
 
 const char *text_plural(int64_t n, const char *ending)

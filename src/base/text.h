@@ -6,6 +6,7 @@
 #define PLAIT_BASE_TEXT_H
 
 #include "base/err.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,7 @@ struct text {
 };
 void text_add(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void text_add_char(struct text *t, char c, int64_t times);
-/* Append text from outside as a terminal may have it (printable.h). */
+/* Append text from outside as a terminal may have it (below). */
 void text_add_printable(struct text *t, const char *s);
 /* Append `s` as a JSON string with its quotes: control characters escaped, what is no UTF-8 as
  * U+FFFD. */
@@ -27,12 +28,16 @@ void text_add_json(struct text *t, const char *s);
 enum err text_done(struct text *t, char **out);
 void text_free(struct text *t);
 
-/* The candidate nearest to `word` by edit distance (insert, delete, replace, swap of neighbours; A
- * is a) within max(2, length / 3) that shares a letter with it; else the longest that it contains
- * (three letters or digits and more, signs passed over: Schedule1F1B has 1f1b in it); or NULL.
- * `get(i)` gives candidate i of n; of equally near ones the first is taken. */
-const char *text_nearest(const char *word, int n, const char *(*get)(const void *arg, int i),
-                         const void *arg);
+/* Of the candidates that were looked at, one after the other, the nearest to a word by edit
+ * distance (insert, delete, replace, swap of neighbours; A is a) within max(2, length / 3) that
+ * shares a letter with it; else the longest that it contains (three letters or digits and more,
+ * signs passed over: Schedule1F1B has 1f1b in it); or NULL. Of equally near ones the first is
+ * taken. Begins all zero. */
+struct text_near {
+    const char *found; /* borrowed */
+    int score, letters; /* 1 + its distance, 0: none is so near; letters that the word contains */
+};
+void text_near(struct text_near *best, const char *word, const char *candidate);
 
 /* "1.5 GiB", "812 B": into buf, which is returned. */
 const char *text_bytes(int64_t bytes, char buf[32]);
@@ -51,11 +56,6 @@ const char *text_json_real(double v, char buf[32]);
 /* The ending of a word for n of its things: "" for one, else `ending` ("s", "es"). */
 const char *text_plural(int64_t n, const char *ending);
 
-/* Bytes of the UTF-8 character at s, of which n > 0 bytes are there, as RFC 3629 has it (nothing
- * overlong, no surrogates, nothing above U+10FFFF): 1 to 4; 0 when they begin none; -1 when they
- * are the beginning of one that needs more. (printable.c) */
-int text_utf8(const uint8_t *s, int64_t n);
-
 /* Passes over the byte order mark of a text in UTF-8, which editors put there. `name` is in the
  * message. Errors: `code`, where the mark is one of UTF-16 or UTF-32. */
 enum err text_begin(const char *name, enum err code, const char **text, int64_t *n);
@@ -70,5 +70,26 @@ enum text_number text_read_real(const char *s, double *out);
 const char *text_number_fault(enum text_number n);
 bool text_to_int(const char *s, int64_t *out);
 bool text_to_double(const char *s, double *out);
+
+/* ---- text from outside (printable.c) ----
+ * What files, keys, values, paths and headers hold, on its way to a terminal. A byte that moves the
+ * cursor, turns the direction of writing, is not seen or is no UTF-8 is shown as \xNN, so that what
+ * a file holds cannot pass for what plait says, nor one key for another. err_set and log_line do
+ * this to each message; tables and charts, whose lines end on purpose, ask for it word by word
+ * (text_add_printable). */
+
+/* Bytes of the UTF-8 character at s, of which n > 0 bytes are there, as RFC 3629 has it (nothing
+ * overlong, no surrogates, nothing above U+10FFFF): 1 to 4; 0 when they begin none; -1 when they
+ * are the beginning of one that needs more. */
+int text_utf8(const uint8_t *s, int64_t n);
+/* Bytes of the well-formed UTF-8 sequence at s, and its code point; 0: there is none. */
+int printable_utf8(const char *s, uint32_t *point);
+/* Is the code point shown by itself? Not controls, ends of lines and paragraphs, marks of
+ * direction, byte order marks and what is no character. */
+bool printable_point(uint32_t c);
+/* Is it seen, too? Not what has no width, nor blanks that look like a space and are none. */
+bool printable_seen(uint32_t c);
+/* s into buf of n bytes (at least 1), cut where it is full. */
+void printable(const char *s, char *buf, size_t n);
 
 #endif

@@ -11,7 +11,7 @@
  */
 #include "check/rules.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "comm/comm.h"
 #include "folder/folder.h"
 #include "setup/host.h"

@@ -106,10 +106,9 @@ static enum err read_stage(struct reader *r, char cell[CELLS][COSTS_WORD])
     for (int op = 0; op < r->cells - 1; op++) {
         bool apart = (op == SCHED_B || op == SCHED_R) && cell[1 + op][0] == '\0';
         if (!apart && !costs_time(cell[1 + op], &time[op]))
-            FAIL(ERR_CONFIG,
-                 "costs: costs file %.200s, line %d: \"%s\" is not a time of %s; use 0 to "
-                 "1e100",
-                 r->path, r->line, cell[1 + op], sched_op_name((enum sched_op)op));
+            FAIL(ERR_CONFIG, "costs: costs file %.200s, line %d: \"%s\" is not a time of %s; use "
+                             "0 to 1e100", r->path, r->line, cell[1 + op],
+                 sched_op_name((enum sched_op)op));
     }
     if (cell[1 + SCHED_B][0] == '\0')
         time[SCHED_B] = time[SCHED_I] + time[SCHED_W];
@@ -163,25 +162,21 @@ static enum err read_lines(struct reader *r)
 
 enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_OPS])
 {
+    enum err err;
     struct fs_map map;
     struct reader r = {.path = path, .stages = stages};
     TRY(fs_map_open(&map, path, ERR_CONFIG));
-    enum err err = mem_new(stages, sizeof *r.seen, "costs of stages", &r.seen);
-    if (err == ERR_OK)
-        err = mem_new(stages, sizeof *r.time, "costs of stages", &r.time);
-    const char *text = (const char *)map.data;
-    int64_t n = map.size;
-    if (err == ERR_OK)
-        err = text_begin(path, ERR_CONFIG, &text, &n);
-    r.at = text;
-    r.stop = text + n;
-    if (err == ERR_OK)
-        err = read_lines(&r);
+    r.at = (const char *)map.data;
+    TRY_OR(out_map, mem_new(stages, sizeof *r.seen, "costs of stages", &r.seen));
+    TRY_OR(out_map, mem_new(stages, sizeof *r.time, "costs of stages", &r.time));
+    TRY_OR(out_map, text_begin(path, ERR_CONFIG, &r.at, &map.size));
+    r.stop = r.at + map.size;
+    TRY_OR(out_map, read_lines(&r));
+    *out = r.time;
+    r.time = NULL;
+out_map:
     mem_free(r.seen);
+    mem_free(r.time);
     fs_map_close(&map);
-    if (err == ERR_OK)
-        *out = r.time;
-    else
-        mem_free(r.time);
     return err;
 }

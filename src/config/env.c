@@ -9,50 +9,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void read_copies(struct env *e)
-{
-    const char *s = getenv("PLAIT_COPIES");
-    e->no_copies = s && strcmp(s, "off") == 0;
-    if (s && !e->no_copies && strcmp(s, "on") != 0)
-        snprintf(e->copies_wrong, ENV_SAID, "PLAIT_COPIES is %.40s; use on or off", s);
-}
-
-static void read_attn_grad(struct env *e)
-{
-    static const char *const names[] = {"auto", "hopper", "cudnn", "own"};
-    const char *s = getenv("PLAIT_ATTN_GRAD");
-    for (int i = 0; s && i < (int)(sizeof names / sizeof *names); i++)
-        if (strcmp(s, names[i]) == 0) {
-            e->attn_grad = (enum dev_attn_grad)i;
-            return;
-        }
-    if (s && *s)
-        snprintf(e->attn_grad_wrong, ENV_SAID, "PLAIT_ATTN_GRAD %.40s is no way to take "
-                 "attention's gradient; use auto, hopper, cudnn or own", s);
-}
-
-/* The first that is set. */
-static void read_cache(struct env *e)
-{
-    static const struct { const char *name, *below; } places[] = {
-        {"PLAIT_CACHE", ""}, {"XDG_CACHE_HOME", "/plait"}, {"HOME", "/.cache/plait"}};
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        const char *s = getenv(places[i].name);
-        if (!s || !*s)
-            continue;
-        if (snprintf(e->cache, ENV_PATH, "%s%s", s, places[i].below) >= ENV_PATH)
-            snprintf(e->cache_wrong, ENV_SAID, "%s has a path of %zu bytes, and %d are kept; set "
-                     "PLAIT_CACHE to a shorter one", places[i].name, strlen(s), ENV_PATH - 16);
-        return;
-    }
-}
-
 void env_read(struct env *out)
 {
-    *out = (struct env){.no_copies = false};
-    read_copies(out);
-    read_attn_grad(out);
-    read_cache(out);
+    static const char *const grads[] = {"auto", "hopper", "cudnn", "own"};
+    static const struct { const char *name, *below; } places[] = {
+        {"PLAIT_CACHE", ""}, {"XDG_CACHE_HOME", "/plait"}, {"HOME", "/.cache/plait"}};
+    enum { GRADS = sizeof grads / sizeof *grads };
+    const char *copies = getenv("PLAIT_COPIES"), *grad = getenv("PLAIT_ATTN_GRAD"), *cache = NULL;
+    int way = 0;
+    *out = (struct env){.no_copies = copies && strcmp(copies, "off") == 0};
+    if (copies && !out->no_copies && strcmp(copies, "on") != 0)
+        snprintf(out->copies_wrong, ENV_SAID, "PLAIT_COPIES is %.40s; use on or off", copies);
+    while (grad && way < GRADS && strcmp(grad, grads[way]) != 0)
+        way++;
+    if (way < GRADS)
+        out->attn_grad = (enum dev_attn_grad)way;
+    else if (*grad)
+        snprintf(out->attn_grad_wrong, ENV_SAID, "PLAIT_ATTN_GRAD %.40s is no way to take "
+                 "attention's gradient; use auto, hopper, cudnn or own", grad);
+    for (size_t i = 0; i < sizeof places / sizeof *places && !(cache && *cache); i++) {
+        cache = getenv(places[i].name); /* the first that is set */
+        if (cache && *cache &&
+            snprintf(out->cache, ENV_PATH, "%s%s", cache, places[i].below) >= ENV_PATH)
+            snprintf(out->cache_wrong, ENV_SAID, "%s has a path of %zu bytes, and %d are kept; set "
+                     "PLAIT_CACHE to a shorter one", places[i].name, strlen(cache), ENV_PATH - 16);
+    }
 }
 
 enum err env_check(const struct env *e, bool several)

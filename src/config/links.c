@@ -17,21 +17,17 @@ struct words {
     const char *area, *what, *list;
 };
 
-static const char *axis_name(const void *arg, int i)
-{
-    (void)arg;
-    return mesh_axis_name((enum axis)i);
-}
-
 static enum err find_axis(const struct words *w, const char *name, int *axis)
 {
-    for (*axis = 0; *axis < AXIS_COUNT; ++*axis)
+    struct text_near near = {0};
+    for (*axis = 0; *axis < AXIS_COUNT; ++*axis) {
         if (strcmp(name, mesh_axis_name((enum axis)*axis)) == 0)
             return ERR_OK;
-    const char *near = text_nearest(name, AXIS_COUNT, axis_name, NULL);
+        text_near(&near, name, mesh_axis_name((enum axis)*axis));
+    }
     FAIL(ERR_CONFIG, "%s: %s \"%.80s\": \"%.40s\" is not an axis%s%s; use tp, cp, ep, dp or pp, as "
                      "in tp=900e9,dp=50e9", w->area, w->what, w->list, name,
-         near ? ", the nearest is " : "", near ? near : "");
+         near.found ? ", the nearest is " : "", near.found ? near.found : "");
 }
 
 /* One cell: N, or AXIS=N. *axis -1: of all. */

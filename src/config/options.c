@@ -9,219 +9,206 @@
  */
 #include "config/options.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/fs.h"
 #include "comm/comm.h"
 #include "config/model_keys.h"
 #include "sched/sched.h"
 
-#define AT(field) offsetof(struct options, field)
-#define ROOM(field) sizeof(((struct options *)0)->field)
+/* A key is its field's name, so no row can set another's. */
+#define ROW(field, type, ...)                              \
+    {#field, type, offsetof(struct options, field),        \
+     sizeof(((struct options *)0)->field), __VA_ARGS__}
+#define WHOLE(field, preset, min, max, help) ROW(field, CONF_INT, preset, min, max, NULL, help)
+#define REAL(field, preset, min, max, help) ROW(field, CONF_REAL, preset, min, max, NULL, help)
+#define SWITCH(field, preset, help) ROW(field, CONF_BOOL, preset, 0, 0, NULL, help)
+#define WORD(field, preset, words, help) ROW(field, CONF_WORD, preset, 0, 0, words, help)
+#define TEXT(field, preset, help) ROW(field, CONF_STRING, preset, 0, 0, NULL, help)
 
 static const struct conf_row rows[] = {
-    {"model.kind", CONF_WORD, AT(model.kind), 0, "gpt", 0, 0, "gpt|llama|mlp",
+    WORD(model.kind, "gpt", "gpt|llama|mlp",
      "architecture. gpt: GPT-2; llama: RMSNorm, RoPE and SwiGLU; mlp: a classifier of feature "
-     "vectors, linear layers with ReLU between them (docs/mlp.md)"},
-    {"model.layers", CONF_INT, AT(model.layers), 0, "4", 1, 10000, NULL, "transformer blocks"},
-    {"model.hidden", CONF_INT, AT(model.hidden), 0, "128", 1, 1 << 24, NULL,
-     "hidden size: width of the residual stream"},
-    {"model.heads", CONF_INT, AT(model.heads), 0, "4", 1, 65536, NULL, "attention query heads"},
-    {"model.kv_heads", CONF_INT, AT(model.kv_heads), 0, "0", 0, 65536, NULL,
-     "attention key and value heads; 0: as many as heads"},
-    {"model.head_dim", CONF_INT, AT(model.head_dim), 0, "0", 0, 65536, NULL,
-     "head dimension; 0: hidden / heads"},
-    {"model.ffn", CONF_INT, AT(model.ffn), 0, "0", 0, 1 << 24, NULL,
-     "intermediate size of the feed-forward layers; 0: 4 x hidden for gpt, 8/3 x hidden rounded "
-     "up to a multiple of 32 for llama"},
-    {"model.vocab", CONF_INT, AT(model.vocab), 0, "0", 0, 1 << 24, NULL,
-     "vocabulary size [tokens]; 0: that of the file data.train"},
-    {"model.seq", CONF_INT, AT(model.seq), 0, "128", 1, 1 << 24, NULL, "sequence length [tokens]"},
-    {"model.widths", CONF_INTS, AT(model.widths), 0, "[]", 1, 1 << 24, NULL,
+     "vectors, linear layers with ReLU between them (docs/mlp.md)"),
+    WHOLE(model.layers, "4", 1, 10000, "transformer blocks"),
+    WHOLE(model.hidden, "128", 1, 1 << 24, "hidden size: width of the residual stream"),
+    WHOLE(model.heads, "4", 1, 65536, "attention query heads"),
+    WHOLE(model.kv_heads, "0", 0, 65536, "attention key and value heads; 0: as many as heads"),
+    WHOLE(model.head_dim, "0", 0, 65536, "head dimension; 0: hidden / heads"),
+    WHOLE(model.ffn, "0", 0, 1 << 24,
+     "intermediate size of the feed-forward layers; 0: 4 x hidden for gpt, 8/3 x hidden rounded up "
+     "to a multiple of 32 for llama"),
+    WHOLE(model.vocab, "0", 0, 1 << 24, "vocabulary size [tokens]; 0: that of the file data.train"),
+    WHOLE(model.seq, "128", 1, 1 << 24, "sequence length [tokens]"),
+    ROW(model.widths, CONF_INTS, "[]", 1, 1 << 24, NULL,
      "mlp: input features, then outputs of each linear layer, the last of which are the classes, "
-     "as [512, 1024, 256, 10]; kind mlp needs it, the others ignore it"},
-    {"model.tied", CONF_BOOL, AT(model.tied), 0, "true", 0, 0, NULL,
-     "the output projection (LM head) is the token embedding"},
-    {"model.dropout", CONF_REAL, AT(model.dropout), 0, "0", 0, 0.9, NULL,
+     "as [512, 1024, 256, 10]; kind mlp needs it, the others ignore it"),
+    SWITCH(model.tied, "true", "the output projection (LM head) is the token embedding"),
+    REAL(model.dropout, "0", 0, 0.9,
      "dropout probability in training, on the embedding's output and on the output of each "
-     "attention and MLP; attention weights have no dropout; 0: none"},
-    {"model.norm_eps", CONF_REAL, AT(model.norm_eps), 0, "1e-5", 1e-12, 1, NULL,
-     "added to the variance in norms"},
-    {"model.rope_theta", CONF_REAL, AT(model.rope_theta), 0, "10000", 1, 1e12, NULL,
-     "base of the rotary frequencies, RoPE (llama)"},
-    {"model.init_std", CONF_REAL, AT(model.init_std), 0, "0.02", 0, 10, NULL,
-     "standard deviation of the random initial weights, divided by sqrt(2 x layers) in the output "
-     "projections of attention and MLP; kind mlp ignores it and has He's initialization"},
-    {"model.init", CONF_STRING, AT(model.init), ROOM(model.init), "", 0, 0, NULL,
+     "attention and MLP; attention weights have no dropout; 0: none"),
+    REAL(model.norm_eps, "1e-5", 1e-12, 1, "added to the variance in norms"),
+    REAL(model.rope_theta, "10000", 1, 1e12, "base of the rotary frequencies, RoPE (llama)"),
+    REAL(model.init_std, "0.02", 0, 10,
+     "standard deviation of the random initial weights; output projections of attention and MLP "
+     "have it divided by sqrt(2 x layers); mlp: not used, its layers have He's"),
+    TEXT(model.init, "",
      "load the initial weights from a folder: a run, a checkpoint, or a Hugging Face model "
      "(config.json); unset keys of the model come from there, too (docs/from-weights.md); empty: "
-     "random weights from train.seed"},
+     "random weights from train.seed"),
 
-    {"parallel.tp", CONF_INT, AT(parallel.tp), 0, "1", 1, 4096, NULL,
-     "tensor parallel size: ranks that each layer is split over"},
-    {"parallel.pp", CONF_INT, AT(parallel.pp), 0, "1", 1, 4096, NULL,
-     "pipeline parallel size: ranks that the list of layers is split over"},
-    {"parallel.dp", CONF_INT, AT(parallel.dp), 0, "1", 1, 1 << 20, NULL,
-     "data parallel size: replicas that the batch is split over"},
-    {"parallel.zero", CONF_WORD, AT(parallel.zero), 0, "0", 0, 0, "0|1",
+    WHOLE(parallel.tp, "1", 1, 4096, "tensor parallel size: ranks that each layer is split over"),
+    WHOLE(parallel.pp, "1", 1, 4096,
+     "pipeline parallel size: ranks that the list of layers is split over"),
+    WHOLE(parallel.dp, "1", 1, 1 << 20,
+     "data parallel size: replicas that the batch is split over"),
+    WORD(parallel.zero, "0", "0|1",
      "ZeRO stage. 0: each data rank has the whole optimizer state. 1: master weights, moments and "
-     "the update are sharded over dp, and in bf16 a step sends 6 bytes a parameter in place of 8; "
-     "the weights are those of 0 up to rounding (of a clipped norm; of NCCL's sums over 3 ranks "
-     "or more). Stages 2 and 3 do not exist yet"},
-    {"parallel.sp", CONF_BOOL, AT(parallel.sp), 0, "false", 0, 0, NULL,
-     "sequence parallelism: norms, dropout and residuals are split over the tensor ranks, too"},
-    {"parallel.tp_overlap", CONF_WORD, AT(parallel.tp_overlap), 0, "auto", 0, 0, "auto|off|on",
-     "overlap tensor-parallel communication with GEMMs, which are split into chunks of rows for "
-     "it. auto: on for cuda with transport thread, tp up to 8 and peer-to-peer copies, else off; "
-     "on: over NCCL, too. Bitwise equal to off on cpu and ref, on cuda up to rounding"},
-    {"parallel.tp_rows", CONF_INT, AT(parallel.tp_rows), 0, "2048", 1, 1 << 30, NULL,
-     "tp_overlap: fewest rows (samples of a microbatch x sequence length) of a chunk; GEMMs with "
-     "fewer than 2 x tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer "
-     "copies there are tp chunks, each one rank's rows"},
-    {"parallel.schedule", CONF_STRING, AT(parallel.schedule), ROOM(parallel.schedule), "1f1b", 0, 0,
-     NULL, "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"},
-    {"parallel.chunks", CONF_INT, AT(parallel.chunks), 0, "0", 0, 1024, NULL,
-     "pipeline stages per rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
-     "V-shaped ones, else 1; interleaved and looped-bfs have a smaller bubble with 2 or more"},
-    {"parallel.split", CONF_NAMES, AT(parallel.split), 0, "[]", 0, 0, NULL,
-     "layers at which the second, third, ... pipeline stage begins, in the model's order, as "
-     "[layers.2.attn, layers.3.mlp]; blocks count from 0, layers.2 is layers.2.attn; []: cut so "
-     "that the slowest stage or rank costs least. `plait generate` takes no notice of it"},
-    {"parallel.group", CONF_INT, AT(parallel.group), 0, "0", 0, SCHED_MAX_MB, NULL,
-     "schedule interleaved: size of a microbatch group, run back to back by one stage before the "
-     "rank's next stage has its turn; 0: pp"},
-    {"parallel.costs", CONF_STRING, AT(parallel.costs), ROOM(parallel.costs), "", 0, 0, NULL,
+     "the update are sharded over dp; bf16 sends 6 bytes a parameter and step, not 8. Equal up to "
+     "rounding (of the clipped norm; of NCCL's sums over 3 ranks or more). Stages 2 and 3 do not "
+     "exist yet"),
+    SWITCH(parallel.sp, "false",
+     "sequence parallelism: norms, dropout and residuals are split over the tensor ranks, too"),
+    WORD(parallel.tp_overlap, "auto", "auto|off|on",
+     "overlap tensor-parallel communication with GEMMs, split by rows for it. auto: on for cuda "
+     "with transport thread, tp up to 8 and peer-to-peer copies, else off. Bitwise equal where a "
+     "row of a GEMM does not depend on the number of rows (cpu, ref)"),
+    WHOLE(parallel.tp_rows, "2048", 1, 1 << 30,
+     "tp_overlap: fewest rows (samples x sequence length) of a chunk; GEMMs with fewer than 2 x "
+     "tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer copies a chunk is "
+     "one rank's rows"),
+    TEXT(parallel.schedule, "1f1b",
+     "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"),
+    WHOLE(parallel.chunks, "0", 0, 1024,
+     "pipeline stages a rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
+     "V-shaped ones, else 1; interleaved and looped-bfs have a smaller bubble with 2 or more"),
+    ROW(parallel.split, CONF_NAMES, "[]", 0, 0, NULL,
+     "first layer of each pipeline stage but the first, in the model's order: layers.3.attn (or "
+     "layers.3), layers.3.mlp; []: cut so that the slowest stage or rank costs least (`plait "
+     "generate` always does)"),
+    WHOLE(parallel.group, "0", 0, SCHED_MAX_MB,
+     "schedule interleaved: size of a microbatch group, which one stage runs in a row before the "
+     "rank's next stage does; 0: pp"),
+    TEXT(parallel.costs, "",
      "file of measured times of the stages, from `plait compare --costs`: zb-1p, zb-2p and zb-v "
      "are built for them, and every schedule's bubble is predicted from them; empty: zb-* are "
-     "built for equal times, the bubble is predicted from FLOPs"},
-    {"parallel.memory_limit", CONF_REAL, AT(parallel.memory_limit), 0, "0", 0, 1e6, NULL,
-     "zb-1p, zb-2p, zb-v: most activation sets that a rank holds at once (a count, not bytes), "
-     "one per microbatch and stage, freed by its weight gradient; at least 1 (zb-v: 2); 0: pp for "
-     "zb-1p, else 2 x pp"},
-    {"parallel.microbatch", CONF_INT, AT(parallel.microbatch), 0, "1", 1, 1 << 20, NULL,
-     "microbatch size [samples]; the last one of a step may be smaller"},
+     "built for equal times, the bubble is predicted from FLOPs"),
+    REAL(parallel.memory_limit, "0", 0, 1e6,
+     "zb-1p, zb-2p, zb-v: most sets of activations (one a microbatch and stage) that a rank holds "
+     "at once, each until its weight gradient; a count, not bytes; at least 1 (zb-v: 2); 0: pp for "
+     "zb-1p, else 2 x pp"),
+    WHOLE(parallel.microbatch, "1", 1, 1 << 20,
+     "microbatch size [samples]; the last one of a step may be smaller"),
 
-    {"train.steps", CONF_INT, AT(train.steps), 0, "100", 1, 4294967295.0, NULL, "optimizer steps"},
-    {"train.batch", CONF_INT, AT(train.batch), 0, "8", 1, 1 << 24, NULL,
-     "global batch size: samples of an optimizer step over all ranks"},
-    {"train.seed", CONF_INT, AT(train.seed), 0, "1", 0, 9007199254740992.0, NULL,
-     "seed of the random initial weights, the order of samples and dropout"},
-    {"train.dtype", CONF_WORD, AT(train.dtype), 0, "f32", 0, 0, "f32|bf16",
+    WHOLE(train.steps, "100", 1, 4294967295.0, "optimizer steps"),
+    WHOLE(train.batch, "8", 1, 1 << 24,
+     "global batch size: samples of an optimizer step over all ranks"),
+    WHOLE(train.seed, "1", 0, 9007199254740992.0,
+     "seed of the random initial weights, the order of samples and dropout"),
+    WORD(train.dtype, "f32", "f32|bf16",
      "dtype of activations and of weights in GEMMs; accumulation, gradients, master weights and "
-     "moments are f32"},
-    {"train.device", CONF_WORD, AT(train.device), 0, "cpu", 0, 0, "cpu|ref|null|cuda",
-     "cpu; cuda: one GPU a rank; ref: slow f64 reference that the others are tested against; "
-     "null: dry run that computes nothing and counts messages and bytes"},
-    {"train.transport", CONF_WORD, AT(train.transport), 0, "thread", 0, 0, "thread|mpi",
+     "moments are f32"),
+    WORD(train.device, "cpu", "cpu|ref|null|cuda",
+     "cpu; cuda: one GPU a rank; ref: slow f64 reference that the others are tested against; null: "
+     "dry run that computes nothing and counts messages and bytes"),
+    WORD(train.transport, "thread", "thread|mpi",
      "thread: all ranks are threads of one process; mpi: one process a rank, started by mpirun or "
      "srun. GPUs communicate by peer-to-peer copies with thread where they reach each other, else "
-     "by NCCL"},
-    {"train.share_gpus", CONF_BOOL, AT(train.share_gpus), 0, "false", 0, 0, NULL,
+     "by NCCL"),
+    SWITCH(train.share_gpus, "false",
      "cuda, for tests: put all ranks (up to 8 threads of one process) on the first visible GPU, "
-     "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"},
-    {"train.threads", CONF_INT, AT(train.threads), 0, "0", 0, DEV_MAX_THREADS, NULL,
-     "compute threads per rank; 0: cores of this machine / ranks on it; on cpu each takes 4 MiB "
-     "of scratch memory"},
-    {"train.valid_every", CONF_INT, AT(train.valid_every), 0, "0", 0, 4294967295.0, NULL,
-     "validate every so many steps and at the end; 0, or more than train.steps: at the end only"},
-    {"train.valid_batches", CONF_INT, AT(train.valid_batches), 0, "0", 0, 1 << 24, NULL,
-     "batches of one validation; 0: the whole file"},
-    {"train.log_every", CONF_INT, AT(train.log_every), 0, "0", 0, 4294967295.0, NULL,
-     "print a line of progress every so many steps (on a terminal above the progress bar); 0: on "
-     "a terminal the bar alone, else a line every 2 seconds"},
-    {"train.hang_timeout", CONF_REAL, AT(train.hang_timeout), 0, "60", 0, 86400, NULL,
-     "time without a sign of life from a rank [seconds] after which the run ends with exit code "
-     "20 and names that rank; 0: wait for ever"},
-    {"train.profile", CONF_BOOL, AT(train.profile), 0, "false", 0, 0, NULL,
-     "at the end, print the time of each operation, on the rank that writes the log"},
-    {"train.save_every", CONF_INT, AT(train.save_every), 0, "0", 0, 4294967295.0, NULL,
-     "save a checkpoint every so many steps, and where the run ends: at the last step, a signal, "
-     "the time limit, a file error, or, with the state before it, a loss or gradient that is not "
-     "finite; 0: only where it ends (docs/checkpoints.md)"},
-    {"train.save_keep", CONF_INT, AT(train.save_keep), 0, "2", 0, 1000000, NULL,
+     "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"),
+    WHOLE(train.threads, "0", 0, DEV_MAX_THREADS,
+     "compute threads a rank; 0: cores / ranks; on cpu each takes 4 MiB of scratch memory"),
+    WHOLE(train.valid_every, "0", 0, 4294967295.0,
+     "validate every so many steps and at the end; 0, or more than train.steps: at the end only"),
+    WHOLE(train.valid_batches, "0", 0, 1 << 24, "batches of one validation; 0: the whole file"),
+    WHOLE(train.log_every, "0", 0, 4294967295.0,
+     "print a line of progress every so many steps (on a terminal above the progress bar); 0: on a "
+     "terminal the bar alone, else a line every 2 seconds"),
+    REAL(train.hang_timeout, "60", 0, 86400,
+     "a rank that gives no sign of life for so long ends the run with exit code 20, and is named "
+     "[seconds]; 0: wait for ever"),
+    SWITCH(train.profile, "false",
+     "at the end, print the time of each operation, on the rank that writes the log"),
+    WHOLE(train.save_every, "0", 0, 4294967295.0,
+     "save a checkpoint every so many steps, and where the run ends: the last step, a signal, the "
+     "time limit, a failed file or number; 0: only there (docs/checkpoints.md)"),
+    WHOLE(train.save_keep, "2", 0, 1000000,
      "keep the newest so many checkpoints; 0: save none but the final weights, which a run cannot "
-     "resume from"},
-    {"train.save_best", CONF_BOOL, AT(train.save_best), 0, "false", 0, 0, NULL,
-     "also save and keep the checkpoint with the lowest validation loss; needs train.valid_every"},
-    {"train.save_async", CONF_BOOL, AT(train.save_async), 0, "true", 0, 0, NULL,
+     "resume from"),
+    SWITCH(train.save_best, "false",
+     "also save and keep the checkpoint with the lowest validation loss; needs train.valid_every"),
+    SWITCH(train.save_async, "true",
      "asynchronous checkpoints: copy the state to host memory and write it while the next steps "
-     "run; false: wait until it is written"},
-    {"train.time_limit", CONF_REAL, AT(train.time_limit), 0, "0", 0, 31536000, NULL,
-     "save a checkpoint and end with exit code 75 once this start of the run has taken so long "
-     "[seconds]; 0: never"},
-    {"train.trace", CONF_BOOL, AT(train.trace), 0, "false", 0, 0, NULL,
-     "record when each action of the schedule ran, for `plait compare`; also --trace"},
-    {"train.recompute", CONF_WORD, AT(train.recompute), 0, "none", 0, 0, "none|full|sqrt|every:K",
+     "run; false: wait until it is written"),
+    REAL(train.time_limit, "0", 0, 31536000,
+     "save a checkpoint and end with exit code 75 once the run has taken so long [seconds]; 0: "
+     "never"),
+    SWITCH(train.trace, "false",
+     "record when each action of the schedule ran, for `plait compare`; also --trace"),
+    WORD(train.recompute, "none", "none|full|sqrt|every:K",
      "activation recomputation (checkpointing), bitwise equal. full: keep only the input of each "
      "stage; every:K: only the input of every K blocks; sqrt: K is the square root of the blocks "
-     "of a stage; none: keep all, or what a schedule file says"},
-    {"train.graph", CONF_WORD, AT(train.graph), 0, "auto", 0, 0, "auto|off|on",
-     "cuda: capture one step as a CUDA graph and replay it for the later steps, bitwise equal "
-     "with less CPU work. auto: if the other keys allow it (the start-up table names the one that "
-     "does not); on: refuse to start if one does not; off: launch each kernel"},
-    {"train.canonical_accumulation", CONF_BOOL, AT(train.canonical_accumulation), 0, "false", 0, 0,
-     NULL,
+     "of a stage; none: keep all, or what a schedule file says"),
+    WORD(train.graph, "auto", "auto|off|on",
+     "cuda: capture a step as a CUDA graph and launch it for the others, bitwise equal with less "
+     "CPU work; auto: if the other keys allow it (the start-up table names the one that does not); "
+     "on: refuse to start if one does not; off: launch each kernel"),
+    SWITCH(train.canonical_accumulation, "false",
      "accumulate weight gradients in the order of the microbatches, so that all schedules are "
      "bitwise equal; costs memory if a schedule has another order of backward passes; also "
-     "--canonical-accumulation"},
-    {"train.deterministic", CONF_BOOL, AT(train.deterministic), 0, "false", 0, 0, NULL,
+     "--canonical-accumulation"),
+    SWITCH(train.deterministic, "false",
      "cuda: runs of one layout are bitwise equal: no autotuning of GEMMs, and the attention "
-     "backward adds in a fixed order; slower; cpu and ref always are"},
+     "backward adds in a fixed order; slower; cpu and ref always are"),
 
-    {"optim.lr", CONF_REAL, AT(optim.lr), 0, "3e-4", 0, 100, NULL, "peak learning rate of AdamW"},
-    {"optim.lr_min", CONF_REAL, AT(optim.lr_min), 0, "0", 0, 100, NULL,
-     "learning rate (not a ratio) that the decay falls to; reached one step after the last, which "
-     "is still a little above it"},
-    {"optim.beta1", CONF_REAL, AT(optim.beta1), 0, "0.9", 0, 0.999999, NULL,
-     "decay of the first moment"},
-    {"optim.beta2", CONF_REAL, AT(optim.beta2), 0, "0.95", 0, 0.999999999, NULL,
-     "decay of the second moment"},
-    {"optim.eps", CONF_REAL, AT(optim.eps), 0, "1e-8", 1e-30, 1, NULL,
-     "added to the square root of the second moment"},
-    {"optim.decay", CONF_REAL, AT(optim.decay), 0, "0.1", 0, 100, NULL,
-     "weight decay (AdamW) of matrices, embeddings among them; biases and norms have none"},
-    {"optim.clip", CONF_REAL, AT(optim.clip), 0, "1", 0, 1e9, NULL,
-     "clip the global norm of the gradient to this; 0: no clipping"},
-    {"optim.warmup", CONF_INT, AT(optim.warmup), 0, "0", 0, 4294967295.0, NULL,
+    REAL(optim.lr, "3e-4", 0, 100, "peak learning rate of AdamW"),
+    REAL(optim.lr_min, "0", 0, 100,
+     "learning rate at the end of the decay, which the step behind the last one would have"),
+    REAL(optim.beta1, "0.9", 0, 0.999999, "decay of the first moment"),
+    REAL(optim.beta2, "0.95", 0, 0.999999999, "decay of the second moment"),
+    REAL(optim.eps, "1e-8", 1e-30, 1, "added to the square root of the second moment"),
+    REAL(optim.decay, "0.1", 0, 100,
+     "weight decay (AdamW) of matrices, embeddings among them; biases and norms have none"),
+    REAL(optim.clip, "1", 0, 1e9, "clip the global norm of the gradient to this; 0: no clipping"),
+    WHOLE(optim.warmup, "0", 0, 4294967295.0,
      "linear warm-up [steps]; docs/learning-rate.md has the formula. If longer than train.steps, "
-     "the whole run is warm-up"},
-    {"optim.schedule", CONF_WORD, AT(optim.schedule), 0, "cosine", 0, 0,
-     "constant|linear|cosine|wsd",
-     "learning-rate schedule after the warm-up; wsd: constant, then a final linear decay"},
-    {"optim.decay_steps", CONF_INT, AT(optim.decay_steps), 0, "0", 0, 4294967295.0, NULL,
-     "wsd: length of the final decay [steps], needed there, from 1 to the steps after the "
-     "warm-up; the other schedules refuse it"},
+     "the whole run is warm-up"),
+    WORD(optim.schedule, "cosine", "constant|linear|cosine|wsd",
+     "learning-rate schedule after the warm-up; wsd: constant, then a final decay"),
+    WHOLE(optim.decay_steps, "0", 0, 4294967295.0,
+     "wsd: length of the final decay [steps], 1 or more; at most the steps after the warm-up; the "
+     "other schedules refuse it"),
 
-    {"optim.decay_keep", CONF_BOOL, AT(optim.decay_keep), 0, "false", 0, 0, NULL,
-     "on resume with another train.steps: true: the decay ends at the step first planned, and "
-     "later steps have lr_min; false: the decay is planned anew, to the new end"},
+    SWITCH(optim.decay_keep, "false",
+     "on resume with another train.steps: the learning rate keeps the end of the decay that was "
+     "planned; false: the decay is planned anew, to the new end"),
 
-    {"data.train", CONF_STRING, AT(data.train), ROOM(data.train), "", 0, 0, NULL,
-     "file to train on, made by `plait data prepare` (tokens) or, for kind mlp, `plait data "
-     "import` (rows with classes); every run needs one"},
-    {"data.valid", CONF_STRING, AT(data.valid), ROOM(data.valid), "", 0, 0, NULL,
-     "token file to validate on; empty: no validation"},
-    {"data.tokenizer", CONF_STRING, AT(data.tokenizer), ROOM(data.tokenizer), "", 0, 0, NULL,
+    TEXT(data.train, "",
+     "token file to train on, made by `plait data prepare`; every run needs one"),
+    TEXT(data.valid, "", "token file to validate on; empty: no validation"),
+    TEXT(data.tokenizer, "",
      "name of the tokenizer that made the token files; files of another one are refused; empty: "
-     "the one named in data.train. It is kept with the weights"},
+     "the one named in data.train. It is kept with the weights"),
 
-    {"run.dir", CONF_STRING, AT(run.dir), ROOM(run.dir), "run", 0, 0, NULL,
+    TEXT(run.dir, "run",
      "output folder for configuration, metrics, checkpoints and weights; a new run is refused "
-     "where one stands already (docs/run-folder.md)"},
-    {"run.save", CONF_BOOL, AT(run.save), 0, "true", 0, 0, NULL,
-     "write checkpoints and the final weights; false: write neither, for benchmarks"},
-    {"run.resume", CONF_STRING, AT(run.resume), ROOM(run.resume), "", 0, 0, NULL,
+     "where one stands already (docs/run-folder.md)"),
+    SWITCH(run.save, "true",
+     "write checkpoints and the final weights; false: write neither, for benchmarks"),
+    TEXT(run.resume, "",
      "checkpoint to resume from. auto: the latest complete one in run.dir, or a new run if there "
      "is none; best: the one with the lowest validation loss; a step: the one of that step; a "
-     "folder: that checkpoint; empty: a new run"},
-    {"run.resume_insist", CONF_BOOL, AT(run.resume_insist), 0, "false", 0, 0, NULL,
+     "folder: that checkpoint; empty: a new run"),
+    SWITCH(run.resume_insist, "false",
      "resume even if data.train, data.valid, data.tokenizer or train.seed are not those of the "
-     "checkpoint"},
-    {"run.takeover", CONF_BOOL, AT(run.takeover), 0, "false", 0, 0, NULL,
+     "checkpoint"),
+    SWITCH(run.takeover, "false",
      "use run.dir even if another run holds it that may still live, as on another host; set it "
-     "only if you know that run is dead (docs/run-folder.md)"},
-    {"run.io_timeout", CONF_REAL, AT(run.io_timeout), 0, "1800", 0, 604800, NULL,
-     "time [seconds] after which a file operation that has not returned ends the run with exit "
-     "code 17; 0: never. While it waits, train.hang_timeout does not apply to its rank"},
+     "only if you know that run is dead (docs/run-folder.md)"),
+    REAL(run.io_timeout, "1800", 0, 604800,
+     "a file operation that does not return for so long ends the run with exit code 17 [seconds]; "
+     "0: never; until then its rank does not count as hung"),
 };
 
 /* What other programs call these values. */
@@ -281,9 +268,9 @@ static const struct conf_hint hints[] = {
 };
 
 _Static_assert(sizeof rows / sizeof *rows <= OPTIONS_KEYS, "options.given has room");
-const struct conf_table options_table = {rows, sizeof rows / sizeof *rows, sizeof(struct options),
-                                         AT(given), hints, sizeof hints / sizeof *hints,
-                                         options_alias, options_retired};
+const struct conf_table options_table = {
+    rows, sizeof rows / sizeof *rows, sizeof(struct options), offsetof(struct options, given),
+    hints, sizeof hints / sizeof *hints, options_alias, options_retired};
 
 enum err options_fresh(struct options *out)
 {
@@ -393,72 +380,66 @@ int64_t options_microbatches(const struct options *o)
 
 const char *options_unrecorded(const struct options *o)
 {
-    if (o->train.graph == OPTIONS_GRAPH_OFF)
-        return "train.graph is off";
-    if (o->train.device != OPTIONS_CUDA)
-        return "only train.device cuda queues its work";
-    if (o->train.trace)
-        return "train.trace true looks at each action of a step";
-    if (o->train.profile)
-        return "train.profile true waits for each call";
-    if (o->train.share_gpus && options_ranks(o) > 1)
-        return "train.share_gpus true has the hosts wait for each other within a step";
-    if (o->train.steps < OPTIONS_RECORDED + 1)
-        return "train.steps leaves no step behind the one that is recorded";
-    if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.pp > 2)
-        return "replays of more than two pipeline ranks were no faster (8B shape, four ranks); "
-               "train.graph on has them";
-    if (o->train.graph == OPTIONS_GRAPH_AUTO && o->parallel.tp > 1)
-        return "replays of tensor ranks were slower where GEMMs are large (8B shape, 3 %); "
-               "train.graph on has them";
-    return NULL;
-}
-
-static const char *idle_rows(const struct options *o)
-{
-    if (o->parallel.tp == 1)
-        return "parallel.tp is 1";
-    if (o->parallel.tp_overlap == OPTIONS_TP_OFF)
-        return "parallel.tp_overlap is off";
-    if (options_tp_rows(o, false) == 0)
-        return "parallel.tp_overlap auto is on only where tensor ranks are threads whose GPUs copy";
-    return NULL;
+    bool is_auto = o->train.graph == OPTIONS_GRAPH_AUTO;
+    const struct { bool holds; const char *why; } reasons[] = {
+        {o->train.graph == OPTIONS_GRAPH_OFF, "train.graph is off"},
+        {o->train.device != OPTIONS_CUDA, "only train.device cuda queues its work"},
+        {o->train.trace, "train.trace true looks at each action of a step"},
+        {o->train.profile, "train.profile true waits for each call"},
+        {o->train.share_gpus && options_ranks(o) > 1,
+         "train.share_gpus true has the hosts wait for each other within a step"},
+        {o->train.steps < OPTIONS_RECORDED + 1,
+         "train.steps leaves no step behind the one that is recorded"},
+        {is_auto && o->parallel.pp > 2, "replays of more than two pipeline ranks were no faster "
+                                        "(8B shape, four ranks); train.graph on has them"},
+        {is_auto && o->parallel.tp > 1, "replays of tensor ranks were slower where GEMMs are large "
+                                        "(8B shape, 3 %); train.graph on has them"},
+        {true, NULL},
+    };
+    int i = 0;
+    while (!reasons[i].holds)
+        i++;
+    return reasons[i].why;
 }
 
 const char *options_idle(const struct options *o, const char *key)
 {
-    if (strcmp(key, "parallel.tp_overlap") == 0 && o->parallel.tp == 1)
-        return idle_rows(o);
-    if (strcmp(key, "parallel.tp_rows") == 0)
-        return idle_rows(o);
-    if (strcmp(key, "parallel.sp") == 0 && o->parallel.tp == 1)
-        return "parallel.tp is 1";
-    if (strcmp(key, "parallel.zero") == 0 && o->parallel.dp == 1)
-        return "parallel.dp is 1";
-    if (strcmp(key, "train.deterministic") == 0 && o->train.device != OPTIONS_CUDA)
-        return "only runs with train.device cuda may differ";
-    if (strcmp(key, "train.share_gpus") == 0 && options_ranks(o) == 1)
-        return "there is one rank";
-    if (strcmp(key, "train.hang_timeout") == 0 && options_ranks(o) == 1)
-        return "there is one rank";
-    if (strncmp(key, "train.save_", 11) == 0 && !o->run.save)
-        return "run.save is false";
-    if (strncmp(key, "train.save_", 11) == 0 && o->train.device == OPTIONS_NULL)
-        return "train.device null holds no numbers to save";
-    if (strcmp(key, "train.save_async") == 0 && o->train.save_keep == 0)
-        return "train.save_keep is 0, and no checkpoint is saved";
-    if ((strcmp(key, "run.resume_insist") == 0 || strcmp(key, "optim.decay_keep") == 0) &&
-        !o->run.resume[0])
-        return "run.resume is empty, and the run begins anew";
-    if (strcmp(key, "model.init_std") == 0 && o->model.init[0])
-        return "model.init is given, and no weights are drawn";
-    if (strcmp(key, "model.widths") == 0 && model_traits(o->model.kind)->text)
-        return "it is of model.kind mlp alone";
-    if (is_of_text(key) && !model_traits(o->model.kind)->text)
-        return "model.kind mlp has model.widths alone";
-    if (strcmp(key, "model.rope_theta") == 0 && model_traits(o->model.kind)->positions)
-        return "model.kind gpt learns its positions";
-    return NULL;
+    static const char tp[] = "parallel.tp is 1";
+    const struct model_traits *traits = model_traits(o->model.kind);
+    bool alone = options_ranks(o) == 1, anew = !o->run.resume[0];
+    /* The first row that holds says why; a key that ends in _ is how several begin. */
+    const struct { const char *key; bool holds; const char *why; } reasons[] = {
+        {"parallel.tp_overlap", o->parallel.tp == 1, tp},
+        {"parallel.tp_rows", o->parallel.tp == 1, tp},
+        {"parallel.tp_rows", o->parallel.tp_overlap == OPTIONS_TP_OFF,
+         "parallel.tp_overlap is off"},
+        {"parallel.tp_rows", options_tp_rows(o, false) == 0,
+         "parallel.tp_overlap auto is on only where tensor ranks are threads whose GPUs copy"},
+        {"parallel.sp", o->parallel.tp == 1, tp},
+        {"parallel.zero", o->parallel.dp == 1, "parallel.dp is 1"},
+        {"train.deterministic", o->train.device != OPTIONS_CUDA,
+         "only runs with train.device cuda may differ"},
+        {"train.share_gpus", alone, "there is one rank"},
+        {"train.hang_timeout", alone, "there is one rank"},
+        {"train.save_", !o->run.save, "run.save is false"},
+        {"train.save_", o->train.device == OPTIONS_NULL,
+         "train.device null holds no numbers to save"},
+        {"train.save_async", o->train.save_keep == 0,
+         "train.save_keep is 0, and no checkpoint is saved"},
+        {"run.resume_insist", anew, "run.resume is empty, and the run begins anew"},
+        {"optim.decay_keep", anew, "run.resume is empty, and the run begins anew"},
+        {"model.init_std", o->model.init[0], "model.init is given, and no weights are drawn"},
+        {"model.widths", traits->text, "it is of model.kind mlp alone"},
+        {"model.rope_theta", traits->text && traits->positions,
+         "model.kind gpt learns its positions"},
+    };
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        const char *of = reasons[i].key;
+        size_t n = strlen(of);
+        if (reasons[i].holds && strncmp(key, of, n) == 0 && (!key[n] || of[n - 1] == '_'))
+            return reasons[i].why;
+    }
+    return is_of_text(key) && !traits->text ? "model.kind mlp has model.widths alone" : NULL;
 }
 
 bool options_checkpoints(const struct options *o)

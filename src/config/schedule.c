@@ -119,17 +119,6 @@ static enum err refused(const struct options *o)
          text_plural(options_microbatches(o), "es"), schedule_say(said, SCHEDULE_KEYS, buf));
 }
 
-/* An activation counts whole until its W, for so long the executor keeps it. */
-static enum err make_named(const struct options *o, const struct sched_shape *shape,
-                           const double (*time)[SCHED_COMPUTE_OPS], struct sched *out)
-{
-    struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
-                              .limit = o->parallel.memory_limit, .stage = time};
-    bool asked = time || o->parallel.memory_limit != 0;
-    enum err err = sched_make_for(o->parallel.schedule, shape, asked ? &cost : NULL, out);
-    return err == ERR_CONFIG ? refused(o) : err;
-}
-
 void schedule_free(struct schedule *s)
 {
     mem_free(s->time);
@@ -155,8 +144,15 @@ enum err schedule_make(const struct options *o, const struct sched_shape *shape,
 {
     const char *path = schedule_path(o->parallel.schedule);
     struct sched *out = &s->list;
-    if (!path)
-        return make_named(o, shape, (const double(*)[SCHED_COMPUTE_OPS])s->time, out);
+    /* An activation counts whole until its W, for so long the executor keeps it. */
+    struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
+                              .limit = o->parallel.memory_limit,
+                              .stage = (const double(*)[SCHED_COMPUTE_OPS])s->time};
+    if (!path) {
+        const struct sched_cost *asked = s->time || cost.limit != 0 ? &cost : NULL;
+        enum err err = sched_make_for(o->parallel.schedule, shape, asked, out);
+        return err == ERR_CONFIG ? refused(o) : err;
+    }
     if (shape->group != 0)
         FAIL(ERR_CONFIG, "parallel.group %d: a schedule from a file has its order already; use "
                          "group 0", shape->group);

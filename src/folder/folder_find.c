@@ -88,12 +88,6 @@ static bool is_one(const struct find *f, const char *dir)
     return has(dir, FOLDER_YAML) || (f->models && has(dir, FOLDER_JSON));
 }
 
-static const char *only(const void *arg, int i)
-{
-    (void)i;
-    return arg;
-}
-
 /* The first by name of the folders there that may be read; like: of those with a name like it
  * alone. False: none. */
 static bool find_child(const struct find *f, const char *dir, const char *like, char out[FS_PATH])
@@ -103,8 +97,11 @@ static bool find_child(const struct find *f, const char *dir, const char *like, 
     struct fs_folder d;
     (void)fs_folder_open(&d, dir);
     for (const char *name; (name = fs_folder_next(&d));) {
-        if (name[0] == '.' || (like && !text_nearest(like, 1, only, name)) ||
-            !is_one(f, fs_path(child, dir, name)) || (found && strcmp(child, out) >= 0))
+        struct text_near near = {0};
+        if (like)
+            text_near(&near, like, name);
+        if (name[0] == '.' || (like && !near.found) || !is_one(f, fs_path(child, dir, name)) ||
+            (found && strcmp(child, out) >= 0))
             continue;
         found = true;
         memcpy(out, child, sizeof child);

@@ -87,12 +87,6 @@ static void plain(const char *name, char out[NAME_MAX_LETTERS])
         memmove(out, out + 8, (size_t)n - 7);
 }
 
-static const char *kind_name(const void *arg, int i)
-{
-    (void)arg;
-    return sched_kind_at(i)->name;
-}
-
 /* The row of a name, or -1. */
 static int find_other(const char *name)
 {
@@ -110,8 +104,11 @@ static int find_other(const char *name)
 
 const char *sched_kind_meant(const char *name)
 {
-    int i = find_other(name);
-    return i >= 0 ? others[i].means : text_nearest(name, sched_kind_count(), kind_name, NULL);
+    struct text_near near = {0};
+    int other = find_other(name);
+    for (int i = 0; i < sched_kind_count(); i++)
+        text_near(&near, name, sched_kind_at(i)->name);
+    return other >= 0 ? others[other].means : near.found;
 }
 
 void sched_kind_meant_add(const char *name, struct text *out)

@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -6,7 +6,6 @@
  */
 #include "setup/split.h"
 
-#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -37,35 +36,31 @@ static int64_t find(const struct model *a, int64_t from, const char *name)
     return from;
 }
 
-static const char *listed_name(const void *arg, int i)
-{
-    return (const char *)arg + (size_t)i * NAME;
-}
-
 /* The last block's for one beyond it, else the nearest by its letters. */
-static enum err find_nearest(const struct model *a, const char *name, char out[NAME])
+static void find_nearest(const struct model *a, const char *name, char out[NAME])
 {
-    char(*all)[NAME];
-    int n = (int)model_layers(a);
+    char its[NAME];
+    struct text_near near = {0};
+    int64_t n = model_layers(a);
     size_t digits = strncmp(name, "layers.", 7) == 0 ? strspn(name + 7, "0123456789") : 0;
     if (digits > 0) {
         snprintf(out, NAME, "layers.%lld%.8s", (long long)a->layers - 1, name + 7 + digits);
         if (find(a, 0, out) < n)
-            return ERR_OK;
+            return;
     }
-    TRY(mem_new(n, sizeof *all, "the names of layers", &all));
-    for (int i = 0; i < n; i++)
-        name_of(a, i, all[i]);
-    const char *near = text_nearest(name, n, listed_name, all);
-    snprintf(out, NAME, "%s", near ? near : all[n - 2]);
-    mem_free(all);
-    return ERR_OK;
+    name_of(a, n - 2, out);
+    for (int64_t i = 0; i < n; i++) {
+        name_of(a, i, its);
+        text_near(&near, name, its);
+        if (near.found == its)
+            near.found = memcpy(out, its, NAME);
+    }
 }
 
 static enum err refuse_unknown(const struct model *a, const char *name)
 {
     char near[NAME], first[NAME], last[NAME], has[2 * NAME + 40];
-    TRY(find_nearest(a, name, near));
+    find_nearest(a, name, near);
     name_of(a, 0, first);
     name_of(a, model_layers(a) - 1, last);
     snprintf(has, sizeof has, "%s to %s, as `plait check` lists them", first, last);

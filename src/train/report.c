@@ -9,7 +9,7 @@
  */
 #include "train/train.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "config/machine.h"
 #include "config/rates.h"
 #include "setup/room.h"

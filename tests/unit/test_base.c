@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/printable.h"
 #include "base/text.h"
 #include "test.h"
 
@@ -61,16 +60,18 @@ static void text_keeps_its_error(void)
     CHECK(s == NULL && t.s == NULL);
 }
 
-static const char *candidate(const void *arg, int i)
+static const char *nearest(const char *word)
 {
-    const char *const *list = arg;
-    return list[i];
+    static const char *const list[] = {"layers", "hidden", "heads", "kv_heads", "tp", "pp", "1f1b",
+                                       "interleaved"};
+    struct text_near near = {0};
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        text_near(&near, word, list[i]);
+    return near.found;
 }
 
 static void nearest_words(void)
 {
-    static const char *const list[] = {"layers", "hidden", "heads", "kv_heads", "tp", "pp", "1f1b",
-                                       "interleaved"};
     static const struct { const char *word, *want; } c[] = {
         {"layer", "layers"},   {"lyaers", "layers"}, {"head", "heads"}, {"kvheads", "kv_heads"},
         {"hiden", "hidden"},   {"1fb1", "1f1b"},     {"tq", "tp"},      {"pp", "pp"},
@@ -80,17 +81,17 @@ static void nearest_words(void)
          "interleaved"},
     };
     for (size_t i = 0; i < sizeof c / sizeof *c; i++) {
-        const char *got = text_nearest(c[i].word, 8, candidate, list);
+        const char *got = nearest(c[i].word);
         test_check(got && strcmp(got, c[i].want) == 0, __FILE__, __LINE__, "%s gave %s", c[i].word,
                    got ? got : "nothing");
     }
-    CHECK(text_nearest("zebra", 8, candidate, list) == NULL);
-    CHECK(text_nearest("xy", 8, candidate, list) == NULL); /* two replacements: nothing in common */
-    CHECK(text_nearest("", 8, candidate, list) == NULL);
+    CHECK(nearest("zebra") == NULL);
+    CHECK(nearest("xy") == NULL); /* two replacements: nothing in common */
+    CHECK(nearest("") == NULL);
     char longest[5000];
     memset(longest, 'a', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
-    CHECK(text_nearest(longest, 8, candidate, list) == NULL);
+    CHECK(nearest(longest) == NULL);
 }
 
 static void numbers_as_people_read_them(void)

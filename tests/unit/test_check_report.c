@@ -4,7 +4,7 @@
  */
 #include "illegal.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/fs.h"
 #include "base/mem.h"
 #include "comm/comm.h"

@@ -8,7 +8,7 @@
  */
 #include "comm/comm.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/log.h"
 #include "comm/host/thread.h"
 #include "test.h"

@@ -2,7 +2,7 @@
  *
  * The processors to use are those of the affinity mask, not those of the machine.
  */
-#include "base/cores.h"
+#include "base/thread.h"
 #include "test.h"
 
 #include <sched.h>

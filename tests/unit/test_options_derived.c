@@ -5,7 +5,7 @@
  */
 #include "config/options.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/mem.h"
 #include "config/machine.h"
 #include "test.h"

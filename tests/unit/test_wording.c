@@ -4,7 +4,7 @@
  * seen, numbers and places of a config.json, lists of ids, folders where a file is wanted.
  */
 #include "base/fs.h"
-#include "base/printable.h"
+#include "base/text.h"
 #include "ckpt/ckpt.h"
 #include "program.h"
 #include "test.h"

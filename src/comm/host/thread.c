@@ -4,7 +4,7 @@
  */
 #include "comm/comm.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"

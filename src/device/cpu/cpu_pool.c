@@ -16,7 +16,7 @@
  */
 #include "device/cpu/cpu_pool.h"
 
-#include "base/cores.h"
+#include "base/thread.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <pthread.h>
