@@ -100,15 +100,6 @@ static const char *number_at(const char *said, const char *at, char word[32])
     return word;
 }
 
-static void find_numbers(struct inquiry *q)
-{
-    char word[32];
-    for (const char *at = q->said; *at && q->numbers < NUMBERS; at++)
-        if (*number_at(q->said, at, word))
-            q->numbers += text_to_int(word, &q->number[q->numbers]) &&
-                          q->number[q->numbers] <= largest;
-}
-
 /* Where the rule's own proposal begins; the end, where it has none of any kind; 0: it says what to
  * do, and that is no value. */
 static size_t find_head(const char *said)
@@ -137,19 +128,14 @@ static void add_text(struct inquiry *q, const char *text, double far)
     snprintf(q->value[q->values++].text, sizeof q->value->text, "%s", text);
 }
 
-/* Is 0 no number of this row, but a word for what follows from others? */
-static bool is_derived(const struct conf_row *row)
-{
-    return row->type == CONF_INT && row->min == 0 && strstr(row->help, "; 0: ") != NULL;
-}
-
 static void add_int(struct inquiry *q, const struct conf_row *row, int64_t own, int64_t v)
 {
     char text[32];
     if (v < (int64_t)row->min || v > (int64_t)row->max || v == own)
         return;
     snprintf(text, sizeof text, "%lld", (long long)v);
-    add_text(q, text, v == 0 && is_derived(row) ? HUGE_VAL : (double)(v > own ? v - own : own - v));
+    bool derived = v == 0 && strstr(row->help, "; 0: "); /* no number, but what others make it */
+    add_text(q, text, derived ? HUGE_VAL : (double)(v > own ? v - own : own - v));
 }
 
 static void add_ints(struct inquiry *q, const struct conf_row *row)
@@ -406,26 +392,19 @@ static bool offer_many(struct inquiry *q, struct text *out)
     return reached != REFUSED;
 }
 
-/* How many ranks to start, when that is what does not fit. */
-static bool offer_ranks(struct inquiry *q, struct text *out)
-{
-    struct check_facts f = {.purpose = CHECK_PLAN};
-    int need = (int)options_ranks(q->o);
-    if (strncmp(q->said, "ranks started", 13) != 0)
-        return false;
-    enum err err = check_rules(q->o, need, &f);
-    check_free(&f);
-    if (err != ERR_OK && f.rule <= q->rule)
-        return false;
-    text_add(out, "; start %d", need);
-    return true;
-}
-
 static void offer(struct inquiry *q, struct text *out)
 {
     struct text use = {0};
-    bool start = offer_ranks(q, out);
+    bool start = strncmp(q->said, "ranks started", 13) == 0;
     int offers = 0;
+    if (start) { /* is it that their number alone does not fit? */
+        struct check_facts f = {.purpose = CHECK_PLAN};
+        int need = (int)options_ranks(q->o);
+        start = check_rules(q->o, need, &f) == ERR_OK || f.rule > q->rule;
+        check_free(&f);
+        if (start)
+            text_add(out, "; start %d", need);
+    }
     for (int wanted = PASSES; wanted >= AHEAD && offers == 0; wanted--)
         for (int i = 0; i < q->keys && offers < OFFERS; i++)
             offers += offer_one(q, q->key[i], (enum verdict)wanted, &use) > 0;
@@ -444,34 +423,28 @@ static void offer(struct inquiry *q, struct text *out)
     text_free(&use);
 }
 
-/* The name of a schedule was misspelled: is what the rule takes it for a way out? */
-static bool is_nearest_good(struct inquiry *q)
-{
-    const char *near = sched_kind_meant(q->o->parallel.schedule);
-    struct changes c = {.o = *q->o};
-    return strncmp(q->said, "parallel.schedule is \"", 22) == 0 && near &&
-           change(&c, conf_find(&options_table, "parallel.schedule"), near) &&
-           judge(q, &c) > REFUSED;
-}
-
 enum err advice_give(const struct options *o, int ranks, const struct check_facts *f, enum err err)
 {
     struct text out = {0};
+    char word[32];
     struct inquiry q = {.o = o, .ranks = ranks, .rule = f->rule, .head = find_head(err_text()),
                         .work = 2 * CHECK_MAKE_UNITS};
     if ((err != ERR_CONFIG && err != ERR_DATA && err != ERR_TOKEN) || q.head == 0)
         return err;
     snprintf(q.said, sizeof q.said, "%s", err_text());
     q.keys = find_keys(o, q.said, q.key);
-    find_numbers(&q);
-    if (is_nearest_good(&q))
-        q.head = strlen(q.said);
+    for (const char *at = q.said; *at && q.numbers < NUMBERS; at++)
+        if (*number_at(q.said, at, word))
+            q.numbers += text_to_int(word, &q.number[q.numbers]) && q.number[q.numbers] <= largest;
+    const char *near = sched_kind_meant(o->parallel.schedule);
+    struct changes c = {.o = *o};
+    if (strncmp(q.said, "parallel.schedule is \"", 22) == 0 && near &&
+        change(&c, conf_find(&options_table, "parallel.schedule"), near) && judge(&q, &c) > REFUSED)
+        q.head = strlen(q.said); /* misspelled, and what the rule takes it for is a way out */
     else if (q.keys > 0)
         offer(&q, &out);
-    err = out.err != ERR_OK ? out.err
-                            : err_set(err, __FILE__, __LINE__, "%.*s%s",
-                                      q.keys > 0 ? (int)q.head : SAID, q.said,
-                                      out.s ? out.s : "");
+    int said = q.keys > 0 ? (int)q.head : SAID;
+    err = out.err ? out.err : ERR(err, "%.*s%s", said, q.said, out.s ? out.s : "");
     text_free(&out);
     return err;
 }

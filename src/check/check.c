@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The check, and its report of what is about to be run: the planner's table of layout, stages,
- * memory and bubble, then the data, then warnings about what is legal but hardly meant: fewer
- * microbatches than ranks, a schedule of several chunks with one, a course of the learning rate
- * that is cut short, more threads than cores, data that is not named yet, keys that have no effect
- * here; and notes of periods that are longer than the run. Labels take eight columns.
+ * The check, and its report of what is about to be run: the planner's table, then machine, data,
+ * and warnings about what is legal but hardly meant. Labels take eight columns.
  *
  * The bubble in a warning is no formula: setup.c makes and proves the schedule and plays it on the
  * simulator's clock with each stage weighed by its FLOPs.
@@ -20,12 +17,21 @@
 #include "config/rates.h"
 #include "sim/sim.h"
 
-/* More threads than cores. Processes may each be bound to some cores, and all of a machine have no
- * more than that; how many machines there will be, only a launcher knows. */
-static void warn_cores(const struct options *o, const struct check_facts *f, int threads,
-                       struct text *out)
+static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
 {
+    int threads = options_threads(o, f->ranks);
     bool processes = o->train.transport == COMM_MPI, launched = comm_mpi_launched_size() > 0;
+    text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
+             text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
+             processes ? "mpi" : "thread");
+    if (options_device(o) == DEV_CUDA && o->train.share_gpus)
+        text_add(out, "; needs 1 GPU, which the ranks share");
+    else if (options_device(o) == DEV_CUDA)
+        text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
+                 f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
+    text_add(out, "\n");
+    /* More threads than cores? Processes may each be bound to some cores, and all of a machine have
+     * no more than that; how many machines there will be, only a launcher knows. */
     int ranks = processes && launched ? comm_mpi_launched_here() : f->ranks;
     int cores = processes ? cores_of_machine() : cores_usable();
     if (processes && launched && threads > cores_usable()) {
@@ -47,21 +53,6 @@ static void warn_cores(const struct options *o, const struct check_facts *f, int
              o->train.threads > 1 ? "; train.threads 0 takes as many as there are" : "");
 }
 
-static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)
-{
-    int threads = options_threads(o, f->ranks);
-    text_add(out, "machine %d rank%s of %d thread%s, transport %s", f->ranks,
-             text_plural(f->ranks, "s"), threads, text_plural(threads, "s"),
-             o->train.transport == COMM_MPI ? "mpi" : "thread");
-    if (options_device(o) == DEV_CUDA && o->train.share_gpus)
-        text_add(out, "; needs 1 GPU, which the ranks share");
-    else if (options_device(o) == DEV_CUDA)
-        text_add(out, "; needs %d GPU%s%s", f->ranks, text_plural(f->ranks, "s"),
-                 f->ranks > 1 && o->train.transport == COMM_THREAD ? " of one machine" : "");
-    text_add(out, "\n");
-    warn_cores(o, f, threads, out);
-}
-
 static void add_file(const char *label, const char *path, const struct check_data *d,
                      struct text *out)
 {
@@ -73,24 +64,19 @@ static void add_file(const char *label, const char *path, const struct check_dat
                  text_plural(d->samples, "s"));
 }
 
-/* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
-static void warn_vocab(const struct check_facts *f, struct text *out)
-{
-    int64_t has = f->train.vocab, model = f->model.vocab;
-    if (has > 0 && model > has + has / 4 + 128)
-        text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
-                      "others are never trained, and cost memory and time; model.vocab %lld or 0 "
-                      "takes the file's\n", (long long)model, (long long)has, (long long)has);
-}
-
 static void add_files(const struct options *o, const struct check_facts *f, struct text *out)
 {
+    long long has = (long long)f->train.vocab, model = (long long)f->model.vocab;
     if (f->train.count > 0) {
         add_file("data", o->data.train, &f->train, out);
         text_add(out, "; %lld step%s, epochs %.3g\n", (long long)o->train.steps,
                  text_plural(o->train.steps, "s"),
                  (double)o->train.steps * (double)o->train.batch / (double)f->train.samples);
-        warn_vocab(f, out);
+        /* Rounding a vocabulary up to a size that divides well is no mistake; far more is. */
+        if (has > 0 && model > has + has / 4 + 128)
+            text_add(out, "warning model.vocab is %lld, and data.train was made with %lld ids: the "
+                          "others are never trained, and cost memory and time; model.vocab %lld or "
+                          "0 takes the file's\n", model, has, has);
     } else {
         text_add(out, "warning data.train is empty: this can be planned, not trained\n");
     }
@@ -114,10 +100,8 @@ static enum err warn_idle(const struct options *o, struct text *out)
         if (!why)
             continue;
         enum err err = conf_get(&options_table, o, key, &set);
-        if (err == ERR_OK)
-            err = conf_get(&options_table, &untouched, key, &preset);
-        if (err == ERR_OK)
-            err = set.err != ERR_OK ? set.err : preset.err;
+        err = err ? err : conf_get(&options_table, &untouched, key, &preset);
+        err = err ? err : set.err ? set.err : preset.err;
         if (err == ERR_OK && strcmp(set.s, preset.s) != 0)
             text_add(out, "warning %s %s has no effect: %s\n", key, set.s, why);
         text_free(&set);
@@ -163,14 +147,6 @@ static void warn_chunks(const struct options *o, const struct check_facts *f, st
         text_add(out, "parallel.chunks=2 needs model.layers %lld or more\n", (long long)two);
 }
 
-/* A run that goes on says it with the lengths of its checkpoint. */
-static void warn_rates(const struct options *o, const struct check_facts *f, struct text *out)
-{
-    struct lr planned = rates_planned(o);
-    if (f->purpose == CHECK_PLAN || !o->run.resume[0])
-        rates_warn(o, &planned, out);
-}
-
 /* Keys that count steps, or batches, beyond what there is: what truly happens. */
 static void note_periods(const struct options *o, const struct check_facts *f, struct text *out)
 {
@@ -208,45 +184,40 @@ static void add_plan(const struct options *o, const struct check_facts *f,
     }
 }
 
-/* What training there would say. */
-static enum err add_folder(const struct options *o, const struct check_facts *f, struct text *out)
-{
-    struct text note = {0};
-    enum err err = f->purpose == CHECK_PLAN ? folder_note(o, &f->model, &note) : ERR_OK;
-    if (err == ERR_OK && note.len > 0)
-        text_add(out, "note    %s: training refuses it\n", note.s);
-    text_free(&note);
-    return err;
-}
-
 /* Append the readable lines. plan NULL: it takes longer than an answer may. Errors: ERR_MEMORY. */
 static enum err add_report(const struct options *o, const struct check_facts *f,
                            const struct setup *plan, struct text *out)
 {
-    struct text t = {0};
+    struct text t = {0}, note = {0};
+    struct lr planned = rates_planned(o);
+    enum err err;
     add_plan(o, f, plan, &t);
     add_machine(o, f, &t);
     add_files(o, f, &t);
     warn_pipeline(o, f, plan ? plan->bubble : -1, &t);
     warn_chunks(o, f, &t);
-    warn_rates(o, f, &t);
+    if (f->purpose == CHECK_PLAN || !o->run.resume[0]) /* else with its checkpoint's lengths */
+        rates_warn(o, &planned, &t);
     note_periods(o, f, &t);
-    enum err err = warn_idle(o, &t);
-    if (err == ERR_OK && o->model.init[0]) {
+    TRY_OR(out_text, warn_idle(o, &t));
+    if (o->model.init[0]) {
         text_add(&t, "init    ");
-        err = init_say(o, &t);
+        TRY_OR(out_text, init_say(o, &t));
         text_add(&t, "\n");
     }
-    if (err == ERR_OK && f->resume.len > 0)
+    if (f->resume.len > 0)
         text_add(&t, "resume  %s\n", f->resume.s);
-    if (err == ERR_OK)
-        err = add_folder(o, f, &t);
-    if (err == ERR_OK)
-        err = t.err;
-    if (err == ERR_OK)
-        text_add(out, "%s", t.s);
+    if (f->purpose == CHECK_PLAN) /* what training there would say */
+        TRY_OR(out_text, folder_note(o, &f->model, &note));
+    if (note.len > 0)
+        text_add(&t, "note    %s: training refuses it\n", note.s);
+    TRY_OR(out_text, t.err);
+    text_add(out, "%s", t.s);
+    err = out->err;
+out_text:
     text_free(&t);
-    return err == ERR_OK ? out->err : err;
+    text_free(&note);
+    return err;
 }
 
 /* ---- the check ---- */
@@ -279,20 +250,15 @@ static enum err check(const struct options *o, int ranks, struct check_facts *f)
     return resume_say(&here, &f->resume);
 }
 
-/* Is the schedule played within an answer? */
-static bool is_brief(const struct options *o)
-{
-    int64_t units = o->parallel.pp * options_chunks(o) * options_microbatches(o);
-    return units <= CHECK_PLAY_UNITS && units * o->parallel.pp <= CHECK_PLAN_READS;
-}
-
 enum err check_run(const struct options *o, int ranks, enum check_for purpose, struct text *report,
                    struct setup *plan)
 {
     struct check_facts f = {.purpose = purpose};
     struct setup own = {0}, *s = plan ? plan : &own;
     enum err err = check(o, ranks, &f);
-    bool planned = err == ERR_OK && (plan || (report && is_brief(o)));
+    int64_t units = err ? 0 : o->parallel.pp * options_chunks(o) * options_microbatches(o);
+    bool brief = units <= CHECK_PLAY_UNITS && units * o->parallel.pp <= CHECK_PLAN_READS;
+    bool planned = err == ERR_OK && (plan || (report && brief)); /* within an answer */
     *s = own;
     if (planned)
         err = setup_make_with(o, f.model.vocab, &f.schedule, s);

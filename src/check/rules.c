@@ -124,14 +124,9 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
     struct data_set set;
     struct model a;
     options_arch(o, &a);
-    if (!model_traits(a.kind)->text) {
-        *vocab = a.vocab;
+    *vocab = a.vocab;
+    if (!model_traits(a.kind)->text || a.vocab > 0)
         return ERR_OK;
-    }
-    if (o->model.vocab > 0) {
-        *vocab = o->model.vocab;
-        return ERR_OK;
-    }
     if (!o->data.train[0])
         FAIL(ERR_CONFIG, "model.vocab is 0, which takes the vocabulary of data.train, and "
                          "data.train is empty; name a token file, or set vocab (257 for bytes, "
@@ -145,22 +140,6 @@ enum err check_vocab(const struct options *o, int64_t *vocab)
     return ERR_OK;
 }
 
-/* What 0 stands for has the range of the row, too. */
-static enum err check_derived(const struct options *o, const struct model *a)
-{
-    int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
-    int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
-    if (a->head_dim < 1 || a->head_dim > head)
-        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
-                         "and they have 1 to %lld; use others", (long long)a->hidden,
-             (long long)a->heads, (long long)a->head_dim, (long long)head);
-    if (a->ffn > ffn)
-        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
-                         "are kept; use fewer", (long long)o->model.hidden, (long long)a->ffn,
-             (long long)ffn);
-    return ERR_OK;
-}
-
 /* Rules that need one, before it is known: a size that no layout is refused for. */
 enum { VOCAB_UNKNOWN = 50257 };
 
@@ -171,6 +150,8 @@ static bool has_vocab(const struct options *o)
 
 static enum err check_model(const struct options *o, struct model *model)
 {
+    int64_t head = (int64_t)conf_find(&options_table, "model.head_dim")->max;
+    int64_t ffn = (int64_t)conf_find(&options_table, "model.ffn")->max;
     options_arch(o, model);
     if (!model_traits(model->kind)->text)
         return model_check(model);
@@ -178,7 +159,14 @@ static enum err check_model(const struct options *o, struct model *model)
         FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
                          "model.head_dim 0 (hidden / heads) needs; use a multiple",
              (long long)o->model.hidden, (long long)o->model.heads);
-    TRY(check_derived(o, model));
+    if (model->head_dim < 1 || model->head_dim > head) /* what 0 stands for has the row's range */
+        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
+                         "and they have 1 to %lld; use others", (long long)model->hidden,
+             (long long)model->heads, (long long)model->head_dim, (long long)head);
+    if (model->ffn > ffn)
+        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
+                         "are kept; use fewer", (long long)o->model.hidden, (long long)model->ffn,
+             (long long)ffn);
     model->vocab = VOCAB_UNKNOWN;
     if (has_vocab(o))
         TRY(check_vocab(o, &model->vocab));
@@ -193,9 +181,9 @@ enum err check_ranks(const struct options *o, int ranks)
     options_axes(o, size);
     enum err err = mesh_make(size, &mesh);
     if (err != ERR_OK)
-        return err_set(err, __FILE__, __LINE__, "parallel.tp %lld, parallel.pp %lld, parallel.dp "
-                       "%lld: %s", (long long)o->parallel.tp, (long long)o->parallel.pp,
-                       (long long)o->parallel.dp, err_bare(err_text()));
+        return ERR(err, "parallel.tp %lld, parallel.pp %lld, parallel.dp %lld: %s",
+                   (long long)o->parallel.tp, (long long)o->parallel.pp, (long long)o->parallel.dp,
+                   err_bare(err_text()));
     if (ranks == 0 || ranks == need)
         return ERR_OK;
     FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
@@ -312,36 +300,25 @@ static struct sched_shape probe_shape(const struct options *o)
     return shape;
 }
 
-static enum err check_accumulation(const struct options *o, const struct model *model,
-                                   const struct sched *made)
+/* Makes the list, and holds against it what other keys ask. */
+static enum err make_list(const struct options *o, const struct sched_shape *shape,
+                          struct check_facts *f)
 {
-    if (sched_ends_meet(made) && model->tied && o->train.canonical_accumulation)
+    const struct sched *made = &f->schedule.list;
+    TRY(schedule_make(o, shape, &f->schedule));
+    if (sched_ends_meet(made) && f->model.tied && o->train.canonical_accumulation)
         FAIL(ERR_CONFIG,
              "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
              "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
              "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
              o->parallel.schedule, (long long)o->parallel.pp);
-    return ERR_OK;
-}
-
-static enum err check_recompute(const struct options *o, const struct sched *made)
-{
-    const char *why = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT
-                          ? sched_not_whole(made) : NULL;
+    bool segments = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT;
+    const char *why = segments ? sched_not_whole(made) : NULL;
     if (why)
         FAIL(ERR_CONFIG, "train.recompute by segments (every:K, sqrt) with parallel.schedule %s: "
                          "its backwards %s; use full, or a schedule of whole backwards, as 1f1b",
              o->parallel.schedule, why);
     return ERR_OK;
-}
-
-/* Makes the list, and holds against it what other keys ask. */
-static enum err make_list(const struct options *o, const struct sched_shape *shape,
-                          struct check_facts *f)
-{
-    TRY(schedule_make(o, shape, &f->schedule));
-    TRY(check_accumulation(o, &f->model, &f->schedule.list));
-    return check_recompute(o, &f->schedule.list);
 }
 
 static enum err check_name(const char *name)
@@ -355,10 +332,9 @@ static enum err check_name(const char *name)
     sched_kind_meant_add(name, &meant);
     enum err err = meant.err;
     if (err == ERR_OK)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__,
-                      "parallel.schedule is \"%.64s\", which is not the name of a schedule "
-                      "(`plait help schedules` lists them, file:PATH reads one)%s",
-                      name, meant.s ? meant.s : "; use one of them");
+        err = ERR(ERR_CONFIG, "parallel.schedule is \"%.64s\", which is not the name of a schedule "
+                              "(`plait help schedules` lists them, file:PATH reads one)%s", name,
+                  meant.s ? meant.s : "; use one of them");
     text_free(&meant);
     return err;
 }
