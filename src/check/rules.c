@@ -21,7 +21,6 @@
 #include "device/device.h"
 #include "folder/folder.h"
 #include "folder/init.h"
-#include "setup/split.h"
 #include "sched/sched.h"
 #include <stdio.h>
 #include <string.h>

@@ -50,7 +50,7 @@ struct options {
         int64_t tp_rows;                 /* options_tp_rows */
         char schedule[OPTIONS_PATH_MAX]; /* a name of sched.h, or file:PATH */
         int64_t chunks;                  /* stages a pipeline rank; 0: see options_chunks */
-        struct conf_names split;         /* layers at which stages begin (split.h); none: by cost */
+        struct conf_names split;         /* layers at which stages begin (split.c); none: by cost */
         int64_t group;                   /* sched_shape.group; 0: the schedule's own */
         char costs[OPTIONS_PATH_MAX];    /* a file of times of the stages (costs.h); "": none */
         double memory_limit;             /* sched_cost.limit; 0: the schedule's own */

@@ -2,10 +2,9 @@
  *
  * One function a decision. A reason names the key, or the variable, that would have it otherwise.
  */
-#include "setup/decision.h"
+#include "setup/setup.h"
 
 #include "comm/comm.h"
-#include "setup/setup.h"
 
 static bool on_gpus(const struct setup *s)
 {

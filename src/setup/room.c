@@ -14,41 +14,34 @@ static const struct memory *memory_of(const struct setup *s, int rank)
     return &s->memory[coord[AXIS_PP]];
 }
 
-/* Others may have opened theirs of a shared GPU, or not yet: what they take for themselves is left
- * out. */
-static enum err check_shared(const struct setup *s, int64_t left, int64_t all)
-{
-    char need[32], open[32], whole[32];
-    int64_t total = setup_shared_bytes(s), rest = total;
-    for (int r = 0; r < s->mesh.world; r++)
-        rest -= memory_of(s, r)->bytes[MEMORY_LIBRARY];
-    if (rest > left)
-        FAIL(ERR_MEMORY, "memory: the %d ranks that share a GPU (train.share_gpus true) need %s "
-                         "together, and it has %s free of %s; use fewer ranks, a smaller "
-                         "parallel.microbatch, or train.recompute (every:1, full)", s->mesh.world,
-             text_bytes(total, need), text_bytes(left, open), text_bytes(all, whole));
-    return ERR_OK;
-}
-
 enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all)
 {
     char need[32], open[32], whole[32];
     struct text kinds = {0};
     const struct memory *m = memory_of(s, rank);
-    int64_t total = memory_total(m), rest = total - m->bytes[MEMORY_LIBRARY];
-    if (all > 0 && s->o->train.share_gpus)
-        return check_shared(s, left, all);
+    bool shared = s->o->train.share_gpus;
+    int64_t total = shared ? setup_shared_bytes(s) : memory_total(m), rest = total;
+    /* Others may have opened theirs of a shared GPU, or not yet: what they take for themselves is
+     * left out. */
+    for (int r = 0; r < s->mesh.world; r++)
+        rest -= shared || r == rank ? memory_of(s, r)->bytes[MEMORY_LIBRARY] : 0;
+    text_bytes(total, need);
+    text_bytes(all, whole);
     if (all == 0 || rest <= left)
         return ERR_OK;
+    if (shared)
+        FAIL(ERR_MEMORY, "memory: the %d ranks that share a GPU (train.share_gpus true) need %s "
+                         "together, and it has %s free of %s; use fewer ranks, a smaller "
+                         "parallel.microbatch, or train.recompute (every:1, full)", s->mesh.world,
+             need, text_bytes(left, open), whole);
     setup_kinds(m, &kinds);
     enum err err = kinds.err;
     if (err == ERR_OK)
-        err = err_set(ERR_MEMORY, __FILE__, __LINE__,
-                      "memory: rank %d needs %s, and its device has %s free of %s:%s; use more "
-                      "ranks (parallel.tp, parallel.pp)%s", rank, text_bytes(total, need),
-                      text_bytes(left + m->bytes[MEMORY_LIBRARY], open), text_bytes(all, whole),
-                      kinds.s, s->training ? ", a smaller parallel.microbatch, or train.recompute "
-                                             "(every:1, full)" : "");
+        err = ERR(ERR_MEMORY, "memory: rank %d needs %s, and its device has %s free of %s:%s; use "
+                              "more ranks (parallel.tp, parallel.pp)%s", rank, need,
+                  text_bytes(left + m->bytes[MEMORY_LIBRARY], open), whole, kinds.s,
+                  s->training ? ", a smaller parallel.microbatch, or train.recompute (every:1, "
+                                "full)" : "");
     text_free(&kinds);
     return err;
 }

@@ -7,29 +7,14 @@
 
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "setup/split.h"
 #include "sim/sim.h"
 #include <stdio.h>
-
-/* s with its weight gradients in the order of the microbatches. */
-static enum err make_canonical(struct sched *s, bool tied)
-{
-    struct sched canonical;
-    struct sched_report report = {0};
-    enum err err = sched_check(s, &report); /* a file may say anything */
-    if (err == ERR_OK)
-        err = sched_canonical(s, tied, &canonical);
-    sched_report_free(&report);
-    TRY(err);
-    sched_free(s);
-    *s = canonical;
-    return ERR_OK;
-}
 
 static enum err make_sched(struct setup *s, struct schedule *made)
 {
     const struct options *o = s->o;
-    struct sched compute = {0};
+    struct sched compute = {0}, canonical;
+    struct sched_report report = {0};
     struct sched_shape shape = schedule_shape(o);
     bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed,
@@ -37,8 +22,14 @@ static enum err make_sched(struct setup *s, struct schedule *made)
                                   .shared = s->training && options_shares(o) > 1};
     if (s->training && made->list.p == 0)
         TRY(schedule_make(o, &shape, made));
-    if (s->training && o->train.canonical_accumulation)
-        TRY(make_canonical(&made->list, s->model.tied));
+    if (s->training && o->train.canonical_accumulation) {
+        enum err err = sched_check(&made->list, &report); /* a file may say anything */
+        err = err ? err : sched_canonical(&made->list, s->model.tied, &canonical);
+        sched_report_free(&report);
+        TRY(err);
+        sched_free(&made->list);
+        made->list = canonical;
+    }
     if (s->training && o->train.recompute != OPTIONS_RECOMPUTE_NONE) {
         TRY(sched_recompute(&made->list, &compute));
     } else if (s->training) {
@@ -83,19 +74,6 @@ void setup_dev_args(const struct setup *s, enum dev_kind kind, struct dev_args *
                              .cache = s->o->env.cache,
                              .graph = s->decided[DECIDED_GRAPH].value,
                              .attn_grad = (enum dev_attn_grad)s->decided[DECIDED_ATTENTION].value};
-}
-
-/* The attention of a whole microbatch on one rank. */
-static void make_attn(struct setup *s)
-{
-    for (int64_t i = 0; i < model_layers(&s->model) && !s->attn.heads; i++) {
-        struct model_dims d;
-        struct layer l = model_layer(&s->model, i);
-        model_dims(&l, &s->split, s->samples, &s->types, &d);
-        if (l.type == &layer_type_attn)
-            s->attn = (struct attn){.b = d.b, .tq = d.t, .tk = d.t, .heads = d.h, .kv_heads = d.k,
-                                    .d = d.d, .drop.p = l.dims.dropout};
-    }
 }
 
 void setup_buffers(const struct setup *s, struct buffers_args *out)
@@ -356,7 +334,14 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     TRY(make_forward(s));
     TRY(make_cut(s));
     buffers_place(&s->sched, s->cut);
-    make_attn(s);
+    for (int64_t i = 0; i < model_layers(&s->model) && !s->attn.heads; i++) {
+        struct model_dims d; /* of a whole microbatch on one rank */
+        struct layer l = model_layer(&s->model, i);
+        model_dims(&l, &s->split, s->samples, &s->types, &d);
+        if (l.type == &layer_type_attn)
+            s->attn = (struct attn){.b = d.b, .tq = d.t, .tk = d.t, .heads = d.h, .kv_heads = d.k,
+                                    .d = d.d, .drop.p = l.dims.dropout};
+    }
     TRY(setup_plan_segments(s));
     decision_make(s, s->decided);
     if (s->time)

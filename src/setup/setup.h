@@ -10,13 +10,33 @@
 
 #include "plan/buffers.h"
 #include "plan/groups.h"
-#include "setup/decision.h"
 #include "config/options.h"
 #include "config/schedule.h"
 #include "plan/segments.h"
 #include "plan/ends.h"
 
 struct exec_args;
+
+/* What a plan decides that no key says alone: a number that the run goes by, in words, and why.
+ * Made in one place, and read by the plan, the run and its tables. */
+enum decided {
+    DECIDED_GRAPH,     /* 1: steps are replays of a recorded one */
+    DECIDED_OVERLAP,   /* fewest rows of a piece of a GEMM, where tensor ranks communicate beside
+                          their GEMMs; 0: they do not */
+    DECIDED_MOVES,     /* 1: GPUs of one process move by copies */
+    DECIDED_ZERO,      /* data ranks that share an update; 1: each makes all of it */
+    DECIDED_CUT,       /* stages that begin within a layer */
+    DECIDED_RECOMPUTE, /* 1: forwards are run again */
+    DECIDED_COPIES,    /* 1: checkpoints are written from a copy of the state */
+    DECIDED_ATTENTION, /* enum dev_attn_grad */
+    DECISIONS
+};
+
+struct decision {
+    int64_t value;
+    bool told; /* the start-up table has a line for it */
+    const char *words, *reason;
+};
 
 struct setup {
     const struct options *o; /* borrowed */
@@ -58,6 +78,16 @@ enum err setup_make(const struct options *o, int64_t vocab, bool training, struc
 enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule *made,
                          struct setup *out);
 void setup_free(struct setup *s);
+
+/* (decision.c) */
+const char *decision_name(enum decided which);
+/* All decisions, of a setup whose mesh, schedule and cut are made. Pure. */
+void decision_make(const struct setup *s, struct decision out[DECISIONS]);
+
+/* parallel.split: the stages of training as its n names have them, as many as the layout has, into
+ * out[n + 1]. They follow each other in the order of the pipeline, wherever the schedule places
+ * them. Errors: ERR_CONFIG with the key, the name, and the nearest one. Local. */
+enum err split_cut(const struct options *o, const struct model *a, struct model_stage *out);
 
 /* What is planned anew for GPUs as they are: where those of data ranks, or of tensor ranks, do not
  * reach each other, NCCL does what copies would, and takes more memory; and where it is those of

@@ -9,29 +9,17 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 
-/* Do GPUs move by copies what n of them have between them? */
-static bool copies(const struct setup *s, int n, bool no_p2p)
-{
-    return options_device(s->o) == DEV_CUDA && !no_p2p && !s->o->env.no_copies &&
-           comm_would_copy((enum comm_kind)s->o->train.transport, n);
-}
-
-/* How many bytes of gradients are worth a sum of their own: by keys alone, so that all who plan the
- * run have one program, whatever GPUs they see. */
-static int64_t segment_bytes(const struct setup *s)
-{
-    if (options_device(s->o) != DEV_CUDA)
-        return 0;
-    return comm_would_copy((enum comm_kind)s->o->train.transport, s->mesh.size[AXIS_DP])
-               ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
-}
-
 enum err setup_plan_segments(struct setup *s)
 {
-    struct segments_args a = {.model = &s->model, .split = s->split, .bytes = segment_bytes(s),
+    struct segments_args a = {.model = &s->model, .split = s->split,
                               .element = dtype_size(s->types.at),
                               .shares = s->training ? (int)options_shares(s->o) : 1};
     int recompute = s->training ? s->o->train.recompute : OPTIONS_RECOMPUTE_NONE;
+    /* What is worth a sum of its own, by keys alone, so that all who plan the run have one program,
+     * whatever GPUs they see. */
+    bool copied = comm_would_copy((enum comm_kind)s->o->train.transport, s->mesh.size[AXIS_DP]);
+    if (options_device(s->o) == DEV_CUDA)
+        a.bytes = copied ? SEGMENT_BYTES_COPIES : SEGMENT_BYTES_NCCL;
     if (conf_word_index(recompute) == OPTIONS_RECOMPUTE_EVERY)
         a.every = conf_word_number(recompute);
     else if (recompute == OPTIONS_RECOMPUTE_SQRT)
@@ -42,12 +30,13 @@ enum err setup_plan_segments(struct setup *s)
         return ERR_OK;
     enum err err = segments_cut(s->segments, s->redo, a.shares > 1, &s->sched, &s->report);
     return err == ERR_CONFIG && s->redo
-               ? err_set(err, __FILE__, __LINE__, "train.recompute: %s", err_bare(err_text()))
-               : err;
+               ? ERR(err, "train.recompute: %s", err_bare(err_text())) : err;
 }
 
 static struct traffic_args traffic_args_of(const struct setup *s, int pp)
 {
+    bool copied = options_device(s->o) == DEV_CUDA && !s->tp_no_p2p && !s->o->env.no_copies &&
+                  comm_would_copy((enum comm_kind)s->o->train.transport, s->split.tp);
     return (struct traffic_args){.of = {.model = &s->model,
                                         .split = s->split,
                                         .mesh = &s->mesh,
@@ -60,7 +49,7 @@ static struct traffic_args traffic_args_of(const struct setup *s, int pp)
                                  .group = s->groups[pp],
                                  .share = s->share,
                                  .rows = s->decided[DECIDED_OVERLAP].value,
-                                 .chunked = copies(s, s->split.tp, s->tp_no_p2p),
+                                 .chunked = copied,
                                  .segments = s->segments};
 }
 

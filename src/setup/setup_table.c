@@ -35,28 +35,21 @@ static void add_blocks(const struct model *a, const struct model_stage *st, stru
         text_add(out, "%shead", between);
 }
 
-/* "input, fc1, relu1" */
-static void add_names(const struct model *a, const struct model_stage *st, struct text *out)
-{
-    char name[MODEL_NAME_MAX];
-    for (int64_t i = st->first; i < st->end; i++) {
-        struct layer l = model_layer(a, i);
-        text_add(out, "%s%s", i > st->first ? ", " : "", model_layer_name(&l, name));
-    }
-}
-
 static void add_stages(const struct setup *s, struct text *out)
 {
-    char buf[32];
+    char buf[32], name[MODEL_NAME_MAX];
+    bool text = model_traits(s->model.kind)->text;
     for (int i = 0; i < s->sched.stages; i++) {
         const struct model_stage *st = &s->cut[i];
         text_add(out, "  stage %-3d pp %-3d ", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, "and pp %-3d ", s->sched.place[s->sched.stages + i]);
-        if (model_traits(s->model.kind)->text)
+        if (text)
             add_blocks(&s->model, st, out);
-        else
-            add_names(&s->model, st, out);
+        for (int64_t at = st->first; at < st->end && !text; at++) { /* "input, fc1, relu1" */
+            struct layer l = model_layer(&s->model, at);
+            text_add(out, "%s%s", at > st->first ? ", " : "", model_layer_name(&l, name));
+        }
         text_add(out, ", %s parameters a rank\n",
                  text_count(model_stage_elements(&s->model, &s->split, st), buf));
     }
@@ -106,16 +99,6 @@ static void add_decision(const struct setup *s, enum decided which, struct text 
         text_add(out, "%-7s %s: %s\n", decision_name(which), d->words, d->reason);
 }
 
-/* What of the host's memory is planned beside that. */
-static void add_copies(const struct setup *s, struct text *out)
-{
-    char buf[32];
-    add_decision(s, DECIDED_COPIES, out);
-    for (int pp = 0; pp < s->sched.p && s->decided[DECIDED_COPIES].value; pp++)
-        text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
-                 text_bytes(s->memory[pp].copy, buf));
-}
-
 static void add_model(const struct model *a, struct text *out)
 {
     char buf[32];
@@ -130,25 +113,13 @@ static void add_model(const struct model *a, struct text *out)
                  i == a->layers ? "\n" : "");
 }
 
-/* ", recompute every:2" */
-static const char *recompute_words(const struct setup *s, char buf[48])
-{
-    int word = s->o->train.recompute;
-    static const char *const name[] = {"none", "full", "sqrt", "every"};
-    if (word == OPTIONS_RECOMPUTE_NONE)
-        return sched_has(&s->sched, SCHED_R) ? ", recompute as its file says" : "";
-    int n = snprintf(buf, 48, ", recompute %s", name[conf_word_index(word)]);
-    if (conf_word_number(word))
-        snprintf(buf + n, (size_t)(48 - n), ":%d", conf_word_number(word));
-    return buf;
-}
-
 void setup_table(const struct setup *s, const double *allocated, struct text *out)
 {
     static const char *const device[] = {[OPTIONS_CPU] = "cpu", [OPTIONS_REF] = "ref",
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
-    char tokens[48] = "", bubble[SIM_BUBBLE_MAX], redo[48];
+    char tokens[48] = "", bubble[SIM_BUBBLE_MAX], buf[32];
+    struct text redo = {0};
     add_model(&s->model, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
@@ -166,6 +137,13 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     if (model_traits(s->model.kind)->text)
         snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->model.seq,
                  text_plural(s->model.seq, "s"));
+    if (o->train.recompute != OPTIONS_RECOMPUTE_NONE) {
+        text_add(&redo, ", recompute ");
+        (void)!conf_get(&options_table, o, "train.recompute", &redo);
+    } else if (sched_has(&s->sched, SCHED_R)) {
+        text_add(&redo, ", recompute as its file says");
+    }
+    out->err = out->err ? out->err : redo.err;
     if (s->training)
         text_add(out,
                  "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
@@ -174,12 +152,16 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
-                 recompute_words(s, redo), sim_bubble_words(s->bubble, 1, bubble),
+                 redo.s ? redo.s : "", sim_bubble_words(s->bubble, 1, bubble),
                  s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
     for (int i = 0; i < DECISIONS; i++)
         if (i != DECIDED_COPIES)
             add_decision(s, (enum decided)i, out);
     add_memory(s, allocated, out);
-    add_copies(s, out);
+    add_decision(s, DECIDED_COPIES, out); /* of the host's memory, beside that */
+    for (int pp = 0; pp < s->sched.p && s->decided[DECIDED_COPIES].value; pp++)
+        text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
+                 text_bytes(s->memory[pp].copy, buf));
+    text_free(&redo);
 }

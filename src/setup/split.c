@@ -4,7 +4,7 @@
  * layers.3 is the first of its block. A stage begins at each that parallel.split has, the first one
  * at the first layer. Names stand in the model's order, so they are found in one walk over it.
  */
-#include "setup/split.h"
+#include "setup/setup.h"
 
 #include <stdio.h>
 #include <string.h>

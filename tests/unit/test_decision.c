@@ -3,7 +3,6 @@
  * What a plan decides: the number, why, whether the start-up table tells it, and that what is
  * opened goes by it.
  */
-#include "setup/decision.h"
 
 #include "exec/exec.h"
 #include "setup/setup.h"
