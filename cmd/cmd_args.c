@@ -64,12 +64,12 @@ int cmd_usage(const char *fmt, ...)
     return code;
 }
 
-int cmd_answer(int code, char *text)
+int cmd_answer(int code, char **text)
 {
     if (code != PLAIT_OK)
         return cmd_fail(code);
-    fputs(text, stdout);
-    plait_free(text);
+    fputs(*text, stdout);
+    plait_free(*text);
     return PLAIT_OK;
 }
 
@@ -149,29 +149,6 @@ static void print_page(const struct cmd_page *page)
         printf("\n%s\n", page->more);
 }
 
-static int set_real(const struct cmd_option *o, const char *value)
-{
-    double v;
-    if (plait_word_real(value, &v) != PLAIT_OK || v < o->min || v > o->max)
-        return cmd_usage("--%s is \"%.40s\"; wanted is a number from %g to %g", o->name, value,
-                         o->min, o->max);
-    *(double *)o->out = v;
-    return PLAIT_OK;
-}
-
-static int set_whole(const struct cmd_option *o, const char *value)
-{
-    int64_t n, min = (int64_t)o->min, max = (int64_t)o->max;
-    if (plait_word_int(value, &n) != PLAIT_OK || n < min || n > max)
-        return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %lld to %lld", o->name,
-                         value, (long long)min, (long long)max);
-    if (o->type == CMD_INT)
-        *(int *)o->out = (int)n;
-    else
-        *(int64_t *)o->out = n;
-    return PLAIT_OK;
-}
-
 /* A path as no shell has it. */
 static int refuse_home(const char *path)
 {
@@ -182,11 +159,25 @@ static int refuse_home(const char *path)
 
 static int set_value(const struct cmd_option *o, const char *value)
 {
-    if (o->type != CMD_TEXT)
-        return o->type == CMD_REAL ? set_real(o, value) : set_whole(o, value);
-    if (value[0] == '~' && strcmp(o->value, "FILE") == 0)
+    double v = 0;
+    int64_t n = 0, min = (int64_t)o->min, max = (int64_t)o->max;
+    bool real = o->type == CMD_REAL, text = o->type == CMD_TEXT;
+    if (text && value[0] == '~' && strcmp(o->value, "FILE") == 0)
         return refuse_home(value);
-    *(const char **)o->out = value;
+    if (real && (plait_word_real(value, &v) != PLAIT_OK || v < o->min || v > o->max))
+        return cmd_usage("--%s is \"%.40s\"; wanted is a number from %g to %g", o->name, value,
+                         o->min, o->max);
+    if (!real && !text && (plait_word_int(value, &n) != PLAIT_OK || n < min || n > max))
+        return cmd_usage("--%s is \"%.40s\"; wanted is a whole number from %lld to %lld", o->name,
+                         value, (long long)min, (long long)max);
+    if (text)
+        *(const char **)o->out = value;
+    else if (real)
+        *(double *)o->out = v;
+    else if (o->type == CMD_INT)
+        *(int *)o->out = (int)n;
+    else
+        *(int64_t *)o->out = n;
     return PLAIT_OK;
 }
 
@@ -209,23 +200,19 @@ static const struct cmd_option *find_letter(const struct cmd_page *page, char le
     return NULL;
 }
 
-/* Is what a row proposes one of this page's? Verbs share tables. */
-static bool is_here(const struct cmd_page *page, const char *means)
-{
-    if (means[0] != '-')
-        return page->keys;
-    return means[1] == '-' ? find_name(page, means + 2, strcspn(means + 2, " ")) != NULL
-                           : find_letter(page, means[1]) != NULL;
-}
-
 /* The name of an option in another program. False: it is none that is known. */
 static bool is_foreign(const struct cmd_page *page, const char *word, const char *name)
 {
     const struct cmd_name *other = cmd_name_find(page->names, name);
-    if (!other || (other->means && !is_here(page, other->means)))
+    const char *means = other ? other->means : NULL;
+    size_t dashes = means ? strspn(means, "-") : 0;
+    bool here = dashes == 0   ? !means || page->keys /* verbs share tables */
+                : dashes == 1 ? find_letter(page, means[1]) != NULL
+                              : find_name(page, means + 2, strcspn(means + 2, " ")) != NULL;
+    if (!other || !here)
         return false;
-    (void)cmd_usage("there is no option %s; %s%s%s%s", word, other->means ? "did you mean " : "",
-                    other->means ? other->means : "", other->means && other->how ? ": " : "",
+    (void)cmd_usage("there is no option %s; %s%s%s%s", word, means ? "did you mean " : "",
+                    means ? means : "", means && other->how ? ": " : "",
                     other->how ? other->how : "");
     return true;
 }

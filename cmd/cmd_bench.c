@@ -34,8 +34,7 @@ int cmd_bench(int argc, char **argv)
         .about = "Measure the device: its best GEMM and copy, each kind of call of the\n"
                  "configured model's step with its share of its ceiling, the step's floor;\n"
                  "and with two ranks or more what the links between them carry.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "examples: plait bench configs/gpt2-124m.yaml train.device=cuda\n"
                 "          plait bench configs/demo.yaml -n 2 --out machine.json\n"
                 "          plait bench configs/gpt2-124m.yaml train.device=cuda \\\n"

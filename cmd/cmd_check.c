@@ -27,8 +27,7 @@ int cmd_check(int argc, char **argv)
                  "value, rule, nearest legal values. It takes what `plait train` takes, and looks\n"
                  "at no GPU: compare the bytes of a rank with what yours has. With rates, in\n"
                  "seconds, it says how long the messages of a step take, one after the other.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait check configs/demo.yaml parallel.pp=3\n"
                 "`plait help config` lists the keys.",
         .names = cmd_names_run,

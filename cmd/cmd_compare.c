@@ -25,8 +25,7 @@ int cmd_compare(int argc, char **argv)
         .about = "A run that was trained with --trace: how long each action took and waited, and\n"
                  "the same schedule played by the simulator with the measured times. What ends\n"
                  "the step is predicted from bytes, with rates in seconds.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "plait train configs/demo.yaml data.train=a.tok data.valid=b.tok --trace\n"
                 "plait compare run --html step.html",
         .names = cmd_names_compare,
@@ -40,8 +39,7 @@ int cmd_compare(int argc, char **argv)
                          "`plait compare --help` shows how", words);
     how.run = argv[1];
     how.format = json ? "json" : "text";
-    code = plait_compare(&how, &text);
-    code = cmd_answer(code, text);
+    code = cmd_answer(plait_compare(&how, &text), &text);
     if (code != PLAIT_OK)
         return code;
     cmd_wrote(how.svg, "a picture");

@@ -4,7 +4,6 @@
  * arguments and a bar.
  */
 #include "cmd.h"
-#include "cmd_progress.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,8 +38,7 @@ static int data_prepare(int argc, char **argv)
         .usage = "plait data prepare TEXT... -o FILE [--tokenizer bytes]",
         .about = "Turn text files, in their order, into one token file for data.train or\n"
                  "data.valid. The file is written whole or not at all.",
-        .option = option,
-        .options = 2,
+        CMD_OPTIONS(option),
         .more = "example: plait data prepare book.txt -o book.tok",
         .names = cmd_names_prepare,
     };
@@ -104,8 +102,7 @@ static int data_import(int argc, char **argv)
         .about = "Turn a table of numbers as text (CSV: a row a line, values between commas, one\n"
                  "of them the label from 0 on), or an array of NumPy with such rows (.npy), into\n"
                  "a row file. The file is written whole or not at all.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait data import digits.csv -o digits.rows --shape 8x8 --resize 16x32",
         .names = cmd_names_import,
     };
@@ -149,8 +146,7 @@ static int data_info(int argc, char **argv)
         return code;
     if (words != 1)
         return cmd_usage("data info takes one file, and %d are given", words);
-    code = plait_data_info(argv[1], &text);
-    return cmd_answer(code, text);
+    return cmd_answer(plait_data_info(argv[1], &text), &text);
 }
 
 static int data_random(int argc, char **argv)
@@ -172,8 +168,7 @@ static int data_random(int argc, char **argv)
         .about = "Write a token file of random ids, each equally often: data to measure speed\n"
                  "with; or a row file of random rows around a centre for each class, which can be\n"
                  "told apart in part. The file is written whole or not at all.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait data random --vocab 50257 --tokens 1000000 -o random.tok",
         .names = cmd_names_random,
     };

@@ -3,7 +3,6 @@
  * plait export: the weights of a checkpoint as the folder that transformers reads.
  */
 #include "cmd.h"
-#include "cmd_progress.h"
 
 int cmd_export(int argc, char **argv)
 {
@@ -21,8 +20,7 @@ int cmd_export(int argc, char **argv)
             "Write the weights of a run's checkpoint, the newest whole one, that of STEP or the\n"
             "best by validation, as the folder that transformers reads. It needs no device and\n"
             "little memory. DIR must not be there, or be empty; it appears whole or not at all.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait export runs/demo -o demo-hf\n"
                 "         plait export runs/demo best -o demo-best --dtype bf16\n"
                 "         transformers.AutoModelForCausalLM.from_pretrained(\"demo-hf\")\n"
@@ -46,5 +44,5 @@ int cmd_export(int argc, char **argv)
     how.arg = &bar;
     code = plait_export(&how, &said);
     cmd_bar_clear(&bar);
-    return cmd_answer(code, said);
+    return cmd_answer(code, &said);
 }

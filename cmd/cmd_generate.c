@@ -127,9 +127,8 @@ int cmd_generate(int argc, char **argv)
         {"logits", 0, CMD_TEXT, &g.logits, 0, 0, "FILE",
          "write the logits of all ids to FILE, a line for each token that is drawn"},
     };
-    const struct cmd_page page = {.usage = usage, .about = about, .option = option,
-                                  .options = sizeof option / sizeof *option, .more = more,
-                                  .names = cmd_names_generate, .keys = true};
+    const struct cmd_page page = {.usage = usage, .about = about, CMD_OPTIONS(option),
+                                  .more = more, .names = cmd_names_generate, .keys = true};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;

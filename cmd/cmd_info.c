@@ -16,6 +16,5 @@ int cmd_info(int argc, char **argv)
         return code;
     if (words > 0)
         return cmd_usage("info takes no words, and \"%.40s\" was given", argv[1]);
-    code = plait_info(&text);
-    return cmd_answer(code, text);
+    return cmd_answer(plait_info(&text), &text);
 }

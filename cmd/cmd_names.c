@@ -159,22 +159,14 @@ const struct cmd_name cmd_names_random[] = {
 };
 
 /* In any case, - as good as _; whole word. */
-static bool is_same(const char *name, size_t n, const char *word, size_t length)
-{
-    size_t i = 0;
-    while (n == length && i < n &&
-           name[i] == (word[i] == '-' ? '_' : tolower((unsigned char)word[i])))
-        i++;
-    return n == length && i == n;
-}
-
 const struct cmd_name *cmd_name_find(const struct cmd_name *list, const char *word)
 {
-    size_t length = strlen(word);
     for (; list && list->names; list++)
         for (const char *s = list->names; s; s = strchr(s, '|')) {
-            s += *s == '|';
-            if (is_same(s, strcspn(s, "|"), word, length))
+            size_t i = 0, n = strcspn(s += *s == '|', "|");
+            while (i < n && s[i] == (word[i] == '-' ? '_' : tolower((unsigned char)word[i])))
+                i++;
+            if (i == n && !word[i])
                 return list;
         }
     return NULL;

@@ -9,7 +9,7 @@
  * than half a second, over as many as make ten seconds. The first step, in which all is opened and
  * chosen, counts until there is another.
  */
-#include "cmd_progress.h"
+#include "cmd.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -69,19 +69,6 @@ static void put(const struct cmd_progress *p, const struct line *l)
 
 /* ---- the pace of a run ---- */
 
-static void pace_add(struct cmd_progress *p, double seconds)
-{
-    if (p->last.step <= 2)
-        p->paces = 0; /* the first step tells until there is another */
-    bool joins = p->paces > 0 && p->pace[p->paces - 1].seconds < pace_seconds;
-    if (!joins && p->paces == CMD_PACES)
-        memmove(p->pace, p->pace + 1, (size_t)--p->paces * sizeof *p->pace);
-    if (!joins)
-        p->pace[p->paces++] = (struct cmd_pace){0, 0};
-    p->pace[p->paces - 1].steps++;
-    p->pace[p->paces - 1].seconds += seconds;
-}
-
 /* Mean seconds of a step. */
 static double pace_of(const struct cmd_progress *p)
 {
@@ -95,25 +82,19 @@ static double pace_of(const struct cmd_progress *p)
 
 /* ---- its text ---- */
 
-/* "12.3k", "1.23M": three digits. */
-static void add_rate(struct line *l, double v, const char *what)
+/* "12.3k tok/s  5 s left" of the last step: three digits. */
+static void add_pace(const struct cmd_progress *p, struct line *l)
 {
-    const char *unit = "";
-    if (v >= 1e6) {
-        v /= 1e6;
-        unit = "M";
-    } else if (v >= 1e4) {
-        v /= 1e3;
-        unit = "k";
-    }
-    add(l, "%.*f%s %s/s", *unit && v < 10 ? 2 : *unit && v < 100 ? 1 : 0, v, unit, what);
-}
-
-static void add_left(struct line *l, double s)
-{
-    if (!(s >= 0) || s > 8.64e8) /* not known yet */
+    const struct plait_step *s = &p->last;
+    double each = pace_of(p), left = each * (double)(s->steps - s->step);
+    double rate = (double)s->tokens / (double)s->step / each;
+    const char *unit = rate >= 1e6 ? "M" : rate >= 1e4 ? "k" : "";
+    rate /= rate >= 1e6 ? 1e6 : rate >= 1e4 ? 1e3 : 1;
+    add(l, "%.*f%s %s/s", *unit && rate < 10 ? 2 : *unit && rate < 100 ? 1 : 0, rate, unit,
+        s->rows ? "rows" : "tok");
+    if (!(left >= 0) || left > 8.64e8) /* not known yet */
         return;
-    int64_t n = (int64_t)(s + 0.5);
+    int64_t n = (int64_t)(left + 0.5);
     if (n >= 3600)
         add(l, "  %lld h %02lld m left", (long long)(n / 3600), (long long)(n / 60 % 60));
     else if (n >= 60)
@@ -122,21 +103,10 @@ static void add_left(struct line *l, double s)
         add(l, "  %lld s left", (long long)n);
 }
 
-/* "12.3k tok/s  5 s left" of the last step. */
-static void add_pace(const struct cmd_progress *p, struct line *l)
-{
-    const struct plait_step *s = &p->last;
-    double each = pace_of(p);
-    add_rate(l, (double)s->tokens / (double)s->step / each, s->rows ? "rows" : "tok");
-    add_left(l, each * (double)(s->steps - s->step));
-}
-
-static int terminal_width(const struct cmd_progress *p)
+int cmd_columns(int fd, int unknown)
 {
     struct winsize w;
-    if (ioctl(p->fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
-        return w.ws_col;
-    return 80;
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : unknown;
 }
 
 /* m NULL: between steps. */
@@ -153,7 +123,7 @@ static void draw_bar(struct cmd_progress *p, const struct plait_microbatch *m)
         add(&right, " loss %.4f  ", s->loss);
         add_pace(p, &right);
     }
-    int width = terminal_width(p), room = width - 1 - left.n - right.n - 2;
+    int width = cmd_columns(p->fd, 80), room = width - 1 - left.n - right.n - 2;
     int bar = room > BAR_MAX ? BAR_MAX : room;
     add(&all, "\r%.*s", width - 1, left.s);
     if (bar >= BAR_MIN) {
@@ -174,18 +144,6 @@ static void draw_bar(struct cmd_progress *p, const struct plait_microbatch *m)
     put(p, &all);
 }
 
-static void print_step(struct cmd_progress *p)
-{
-    const struct plait_step *s = &p->last;
-    struct line l = {.n = 0};
-    cmd_progress_clear(p);
-    add(&l, "step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  ", (long long)s->step,
-        (long long)s->steps, s->loss, s->grad_norm, s->lr);
-    add_pace(p, &l);
-    add(&l, "\n");
-    put(p, &l);
-}
-
 void cmd_progress_step(void *arg, const struct plait_step *s)
 {
     struct cmd_progress *p = arg;
@@ -193,9 +151,23 @@ void cmd_progress_step(void *arg, const struct plait_step *s)
     bool edge = p->last.step == 0 || s->step >= s->steps;
     bool due = p->log_every > 0 && s->step % p->log_every == 0;
     p->last = *s;
-    pace_add(p, s->seconds);
+    if (s->step <= 2)
+        p->paces = 0; /* the first step tells until there is another */
+    bool joins = p->paces > 0 && p->pace[p->paces - 1].seconds < pace_seconds;
+    if (!joins && p->paces == CMD_PACES)
+        memmove(p->pace, p->pace + 1, (size_t)--p->paces * sizeof *p->pace);
+    if (!joins)
+        p->pace[p->paces++] = (struct cmd_pace){0, 0};
+    p->pace[p->paces - 1].steps++;
+    p->pace[p->paces - 1].seconds += s->seconds;
     if (due || (!p->terminal && (edge || (p->log_every == 0 && t - p->shown >= line_pause)))) {
-        print_step(p);
+        struct line l = {.n = 0};
+        cmd_progress_clear(p);
+        add(&l, "step %lld/%lld  loss %.4f  norm %.3g  lr %.3g  ", (long long)s->step,
+            (long long)s->steps, s->loss, s->grad_norm, s->lr);
+        add_pace(p, &l);
+        add(&l, "\n");
+        put(p, &l);
         p->shown = t;
     }
     if (p->terminal && (edge || due || t - p->shown >= bar_pause)) {

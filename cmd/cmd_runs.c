@@ -15,8 +15,7 @@ int cmd_runs(int argc, char **argv)
         .about = "List DIR (the current folder) if it is a run's, and the runs in it: state,\n"
                  "steps, last loss, best validation, checkpoints, and when the last start ended\n"
                  "or began. What is wrong with one is said below the table.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait runs runs\ndocs/run-folder.md has the states.",
     };
     char *text = NULL;
@@ -25,8 +24,7 @@ int cmd_runs(int argc, char **argv)
         return code;
     if (words > 1)
         return cmd_usage("runs takes one folder, and %d words were given", words);
-    code = plait_runs(&(struct plait_runs){.size = sizeof(struct plait_runs),
-                                           .dir = words ? argv[1] : ".",
-                                           .format = json ? "json" : "text"}, &text);
-    return cmd_answer(code, text);
+    struct plait_runs how = {.size = sizeof how, .dir = words ? argv[1] : ".",
+                             .format = json ? "json" : "text"};
+    return cmd_answer(plait_runs(&how, &text), &text);
 }

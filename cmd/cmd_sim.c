@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { WIDTH_UNKNOWN = 120, WIDTH_MAX = 100000 };
@@ -37,32 +36,11 @@ bool cmd_is_schedule(const char *word)
     return false;
 }
 
-static int terminal_width(void)
-{
-    struct winsize w;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
-        return w.ws_col;
-    return WIDTH_UNKNOWN;
-}
-
-/* auto: a terminal that did not ask for plain text (NO_COLOR, TERM=dumb). */
-static bool choose_color(const char *when, bool *out)
-{
-    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
-    *out = isatty(STDOUT_FILENO) && !(none && *none) && !(term && strcmp(term, "dumb") == 0);
-    if (strcmp(when, "always") == 0)
-        *out = true;
-    else if (strcmp(when, "never") == 0)
-        *out = false;
-    else if (strcmp(when, "auto") != 0)
-        return false;
-    return true;
-}
-
 static int simulate(struct sim_words *w)
 {
     struct plait_sim *a = &w->a;
-    bool color;
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool always = strcmp(w->color, "always") == 0, by_itself = strcmp(w->color, "auto") == 0;
     if (w->text + w->lowered + w->gantt + w->json > 1)
         return cmd_usage("--text, --lowered, --gantt and --json exclude one another; use one of "
                          "them");
@@ -72,18 +50,19 @@ static int simulate(struct sim_words *w)
     if (a->compare && !a->model && (a->p == 0 || a->m == 0))
         return cmd_usage("--compare needs the number of %s; use `plait sim --compare %.64s -p P "
                          "-m M`", a->p ? "microbatches" : "ranks", a->compare);
-    if (!choose_color(w->color, &color))
+    if (!always && !by_itself && strcmp(w->color, "never") != 0)
         return cmd_usage("--color is \"%.40s\"; wanted is auto, always or never", w->color);
-    a->color = color;
-    a->width = a->width < 0 ? terminal_width() : a->width;
+    /* auto: a terminal that did not ask for plain text (NO_COLOR, TERM=dumb). */
+    a->color = always || (by_itself && isatty(STDOUT_FILENO) && !(none && *none) &&
+                          !(term && strcmp(term, "dumb") == 0));
+    a->width = a->width < 0 ? cmd_columns(STDOUT_FILENO, WIDTH_UNKNOWN) : a->width;
     a->format = w->text      ? "text"
                 : w->lowered ? "lowered"
                 : w->gantt   ? "gantt"
                 : w->json    ? "json"
                              : "summary";
     char *page = NULL;
-    int code = plait_simulate(a, &page);
-    code = cmd_answer(code, page);
+    int code = cmd_answer(plait_simulate(a, &page), &page);
     if (code != PLAIT_OK)
         return code;
     cmd_wrote(a->svg, "a picture");
@@ -92,20 +71,14 @@ static int simulate(struct sim_words *w)
     return PLAIT_OK;
 }
 
-/* A word that sets a key. A schedule may be a file with any name, but then it says so. */
-static bool is_setting(const char *word)
-{
-    return strchr(word, '=') && strncmp(word, "file:", 5) != 0;
-}
-
-/* The other words first, then those that set a key, each kind in its order. Returns how many the
- * former are. */
+/* The other words first, then those that set a key, each kind in its order. A schedule may be a
+ * file with any name, but then it says so. Returns how many the former are. */
 static int part_words(int words, char **argv)
 {
     int named = 0;
     for (int i = 0; i < words; i++) {
         char *word = argv[1 + i];
-        if (is_setting(word))
+        if (strchr(word, '=') && strncmp(word, "file:", 5) != 0)
             continue;
         memmove(argv + 2 + named, argv + 1 + named, (size_t)(i - named) * sizeof *argv);
         argv[1 + named++] = word;
@@ -198,9 +171,8 @@ int cmd_sim(int argc, char **argv)
         {"color", 0, CMD_TEXT, &w.color, 0, 0, "WHEN", "auto, always or never (auto)"},
         {"list", 0, CMD_FLAG, &w.list, 0, 0, NULL, "name the schedules"},
     };
-    const struct cmd_page page = {.usage = usage, .about = about, .option = option,
-                                  .options = sizeof option / sizeof *option, .more = examples,
-                                  .names = cmd_names_sim, .keys = true};
+    const struct cmd_page page = {.usage = usage, .about = about, CMD_OPTIONS(option),
+                                  .more = examples, .names = cmd_names_sim, .keys = true};
     int words, code;
     if (!cmd_parse(&page, argc, argv, &words, &code))
         return code;

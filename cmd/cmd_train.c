@@ -4,7 +4,6 @@
  * are results and go to standard output; what passes by in between goes to standard error.
  */
 #include "cmd.h"
-#include "cmd_progress.h"
 
 #include <stdlib.h>
 
@@ -46,8 +45,7 @@ int cmd_train(int argc, char **argv)
         .usage = "plait train FILE [KEY=VALUE ...] [-n RANKS] [--trace] [--canonical-accumulation]",
         .about = "Train the configuration. With train.transport thread (the default) all ranks\n"
                  "are threads of this process; with mpi, start it under mpirun or srun.",
-        .option = option,
-        .options = sizeof option / sizeof *option,
+        CMD_OPTIONS(option),
         .more = "example: plait train configs/demo.yaml data.train=a.tok data.valid=b.tok\n"
                 "`plait help config` lists the keys; `plait check` takes the same words.",
         .names = cmd_names_run,

@@ -97,7 +97,7 @@ static int help_key(const char *word)
     char *text = NULL;
     int code = plait_config_explain(word, &text);
     if (code != PLAIT_CONFIG)
-        return cmd_answer(code, text);
+        return cmd_answer(code, &text);
     if (cmd_is_schedule(word))
         return cmd_usage("%s is a schedule; `plait help schedules` has them all, a line each",
                          word);
@@ -122,8 +122,7 @@ static int help_verb(int argc, char **argv)
         .usage = "plait help [VERB | KEY | config | schedules] [--markdown]",
         .about = "Explain a verb, the configuration keys, one of them (with or without its\n"
                  "group, here or in another program), or the schedules.",
-        .option = option,
-        .options = 1,
+        CMD_OPTIONS(option),
     };
     char *text = NULL;
     int words, code;
@@ -139,8 +138,7 @@ static int help_verb(int argc, char **argv)
     if (markdown && strcmp(word, "config") != 0)
         return cmd_usage("--markdown is for `plait help config` only");
     if (strcmp(word, "config") == 0) {
-        code = plait_config_help(markdown ? "markdown" : "text", &text);
-        return cmd_answer(code, text);
+        return cmd_answer(plait_config_help(markdown ? "markdown" : "text", &text), &text);
     }
     if (strcmp(word, "schedules") == 0)
         return cmd_schedules();
@@ -181,18 +179,6 @@ static int run(int argc, char **argv)
                      near ? "; the nearest is " : "", near ? near : "");
 }
 
-/* Before anything else is opened: a stream that was closed becomes /dev/null, or the next file
- * opened would have its number and receive what is printed. */
-static void open_streams(void)
-{
-    int fd;
-    do
-        fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO)
-        close(fd);
-}
-
 /* Did all of standard output arrive? The code, or PLAIT_STORAGE where it was PLAIT_OK and something
  * is lost. */
 static int end_streams(int code)
@@ -210,7 +196,14 @@ static int end_streams(int code)
 
 int main(int argc, char **argv)
 {
-    open_streams();
+    int fd;
+    /* Before anything else is opened: a stream that was closed becomes /dev/null, or the next file
+     * opened would have its number and receive what is printed. */
+    do
+        fd = open("/dev/null", O_RDWR); /* the lowest number that is free */
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    if (fd > STDERR_FILENO)
+        close(fd);
     cmd_signals_open();
     return end_streams(run(argc, argv));
 }

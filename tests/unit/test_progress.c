@@ -3,7 +3,7 @@
  * The progress of a run as it is read, by a clock that the test moves: rates and times left that
  * agree, lines that stay, and where a long step is.
  */
-#include "cmd_progress.h"
+#include "cmd.h"
 #include "test.h"
 
 #include <stdlib.h>
