@@ -25,95 +25,76 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *row_word(const char *key, int index, char buf[32])
-{
-    const char *s = conf_find(&options_table, key)->words;
-    for (; index > 0; index--)
-        s = strchr(s, '|') + 1;
-    snprintf(buf, 32, "%.*s", (int)strcspn(s, "|"), s);
-    return buf;
-}
-
 /* ---- optimizer and machine ---- */
 
 static enum err check_rate(const struct options *o)
 {
     if (o->optim.lr_min > o->optim.lr)
-        FAIL(ERR_CONFIG, "optim.lr_min %g is above optim.lr %g, and the rate never rises after the "
-                         "warm-up; use lr_min from 0 to %g",
-             o->optim.lr_min, o->optim.lr, o->optim.lr);
+        REFUSE(o, "{optim.lr_min} is above {optim.lr}, and the rate never rises after the warm-up; "
+                  "use lr_min from 0 to %g", o->optim.lr);
     if (o->optim.schedule == OPTIONS_CONSTANT && o->optim.lr_min > 0)
-        FAIL(ERR_CONFIG, "optim.lr_min %g has no effect with optim.schedule constant; use lr_min "
-                         "0, or schedule linear, cosine or wsd", o->optim.lr_min);
+        REFUSE(o, "{optim.lr_min} has no effect with {optim.schedule}; use lr_min 0, or schedule "
+                  "linear, cosine or wsd");
     return ERR_OK;
 }
 
 static enum err check_final_decay(const struct options *o)
 {
-    char word[32];
     if (o->optim.schedule != OPTIONS_WSD && o->optim.decay_steps > 0)
-        FAIL(ERR_CONFIG, "optim.decay_steps %lld has no effect with optim.schedule %s; use "
-                         "decay_steps 0, or schedule wsd", (long long)o->optim.decay_steps,
-             row_word("optim.schedule", o->optim.schedule, word));
+        REFUSE(o, "{optim.decay_steps} has no effect with {optim.schedule}; use decay_steps 0, or "
+                  "schedule wsd");
     if (o->optim.schedule == OPTIONS_WSD && o->optim.decay_steps == 0)
-        FAIL(ERR_CONFIG, "optim.decay_steps 0 with optim.schedule wsd: it ends in a decay; use "
-                         "decay_steps from 1 to train.steps %lld, or schedule constant",
-             (long long)o->train.steps);
+        REFUSE(o, "{optim.decay_steps} with {optim.schedule}: it ends in a decay; use decay_steps "
+                  "from 1 to {train.steps}, or schedule constant");
     return ERR_OK;
 }
 
 static enum err check_shared(const struct options *o)
 {
-    char word[32];
     if (o->train.device != OPTIONS_CUDA)
-        FAIL(ERR_CONFIG, "train.share_gpus true has no effect with train.device %s, which has no "
-                         "GPU; use train.share_gpus false, or train.device cuda",
-             row_word("train.device", o->train.device, word));
+        REFUSE(o, "{train.share_gpus} has no effect with {train.device}, which has no GPU; use "
+                  "train.share_gpus false, or train.device cuda");
     if (o->train.transport != COMM_THREAD)
-        FAIL(ERR_CONFIG, "train.share_gpus true with train.transport %s: only threads of one "
-                         "process can share a GPU; use train.share_gpus false, or "
-                         "train.transport thread",
-             row_word("train.transport", o->train.transport, word));
+        REFUSE(o, "{train.share_gpus} with {train.transport}: only threads of one process can "
+                  "share a GPU; use train.share_gpus false, or train.transport thread");
     if (!comm_would_copy(COMM_THREAD, (int)num_min(options_ranks(o), INT32_MAX)))
-        FAIL(ERR_CONFIG, "train.share_gpus true with the %lld ranks of parallel.tp, pp and dp: at "
-                         "most 8 can share a GPU; use fewer ranks, or train.share_gpus false",
-             (long long)options_ranks(o));
+        REFUSE(o, "{train.share_gpus} with the %lld ranks of parallel.tp, pp and dp: at most 8 can "
+                  "share a GPU; use fewer ranks, or train.share_gpus false",
+               (long long)options_ranks(o));
     if (o->env.no_copies && options_ranks(o) > 1)
-        FAIL(ERR_CONFIG, "train.share_gpus true with PLAIT_COPIES off: ranks that share a GPU can "
-                         "do nothing but copy; use train.share_gpus false, or unset PLAIT_COPIES");
+        REFUSE(o, "{train.share_gpus} with PLAIT_COPIES off: ranks that share a GPU can do nothing "
+                  "but copy; use train.share_gpus false, or unset PLAIT_COPIES");
     return ERR_OK;
 }
 
 static enum err check_machine(const struct options *o)
 {
-    char word[32];
+    long long ranks = (long long)options_ranks(o);
     if (o->train.share_gpus)
         TRY(check_shared(o));
     if (!dev_built(options_device(o)))
-        FAIL(ERR_CONFIG, "train.device %s is not built into this program, as `plait info` says; "
-                         "use cpu or ref",
-             row_word("train.device", o->train.device, word));
+        REFUSE(o, "{train.device} is not built into this program, as `plait info` says; use cpu or "
+                  "ref");
     if (o->train.device == OPTIONS_REF && o->train.dtype != OPTIONS_F32)
-        FAIL(ERR_CONFIG, "train.dtype bf16 has no effect with train.device ref, which computes in "
-                         "f64; use dtype f32 (the default), or device cpu");
-    if (o->train.device == OPTIONS_NULL && options_ranks(o) > 1)
-        FAIL(ERR_CONFIG, "train.device null has no memory that ranks could send, and the layout "
-                         "has %lld ranks; use parallel.tp, pp and dp 1, or `plait check` and "
-                         "`plait sim`, which need no device", (long long)options_ranks(o));
-    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1 && !comm_nccl_built())
-        FAIL(ERR_CONFIG, "train.device cuda with %lld ranks needs NCCL, which is not built into "
-                         "this program; use parallel.tp, pp and dp 1, or build plait where nccl.h "
-                         "and libnccl are installed", (long long)options_ranks(o));
-    if (options_device(o) == DEV_CUDA && options_ranks(o) > 1)
+        REFUSE(o, "{train.dtype} has no effect with {train.device}, which computes in f64; use "
+                  "dtype f32 (the default), or device cpu");
+    if (o->train.device == OPTIONS_NULL && ranks > 1)
+        REFUSE(o, "{train.device} has no memory that ranks could send, and the layout has %lld "
+                  "ranks; use parallel.tp, pp and dp 1, or `plait check` and `plait sim`, which "
+                  "need no device", ranks);
+    if (options_device(o) == DEV_CUDA && ranks > 1 && !comm_nccl_built())
+        REFUSE(o, "{train.device} with %lld ranks needs NCCL, which is not built into this "
+                  "program; use parallel.tp, pp and dp 1, or build plait where nccl.h and libnccl "
+                  "are installed", ranks);
+    if (options_device(o) == DEV_CUDA && ranks > 1)
         TRY(comm_nccl_fits());
     if (o->train.graph == OPTIONS_GRAPH_ON && options_unrecorded(o))
-        FAIL(ERR_CONFIG, "train.graph on: no step can be recorded, for %s; use train.graph auto or "
-                         "off, or change that key", options_unrecorded(o));
+        REFUSE(o, "{train.graph}: no step can be recorded, for %s; use train.graph auto or off, or "
+                  "change that key", options_unrecorded(o));
     if (!comm_built((enum comm_kind)o->train.transport))
-        FAIL(ERR_CONFIG, "train.transport %s is not built into this program; use thread, or build "
-                         "plait where Open MPI is installed",
-             row_word("train.transport", o->train.transport, word));
-    return options_device(o) == DEV_CUDA ? env_check(&o->env, options_ranks(o) > 1) : ERR_OK;
+        REFUSE(o, "{train.transport} is not built into this program; use thread, or build plait "
+                  "where Open MPI is installed");
+    return options_device(o) == DEV_CUDA ? env_check(&o->env, ranks > 1) : ERR_OK;
 }
 
 /* ---- model and layout ---- */
@@ -155,17 +136,14 @@ static enum err check_model(const struct options *o, struct model *model)
     if (!model_traits(model->kind)->text)
         return model_check(model);
     if (o->model.head_dim == 0 && o->model.hidden % o->model.heads != 0)
-        FAIL(ERR_CONFIG, "model.hidden %lld is not a multiple of model.heads %lld, which "
-                         "model.head_dim 0 (hidden / heads) needs; use a multiple",
-             (long long)o->model.hidden, (long long)o->model.heads);
+        REFUSE(o, "{model.hidden} is not a multiple of {model.heads}, which {model.head_dim} "
+                  "(hidden / heads) needs; use a multiple");
     if (model->head_dim < 1 || model->head_dim > head) /* what 0 stands for has the row's range */
-        FAIL(ERR_CONFIG, "model.hidden %lld over model.heads %lld makes heads of %lld channels, "
-                         "and they have 1 to %lld; use others", (long long)model->hidden,
-             (long long)model->heads, (long long)model->head_dim, (long long)head);
+        REFUSE(o, "{model.hidden} over {model.heads} makes heads of %lld channels, and they have 1 "
+                  "to %lld; use others", (long long)model->head_dim, (long long)head);
     if (model->ffn > ffn)
-        FAIL(ERR_CONFIG, "model.hidden %lld makes %lld channels of model.ffn 0, and at most %lld "
-                         "are kept; use fewer", (long long)o->model.hidden, (long long)model->ffn,
-             (long long)ffn);
+        REFUSE(o, "{model.hidden} makes %lld channels of {model.ffn}, and at most %lld are kept; "
+                  "use fewer", (long long)model->ffn, (long long)ffn);
     model->vocab = VOCAB_UNKNOWN;
     if (has_vocab(o))
         TRY(check_vocab(o, &model->vocab));
@@ -179,15 +157,12 @@ enum err check_ranks(const struct options *o, int ranks)
     struct mesh mesh;
     options_axes(o, size);
     enum err err = mesh_make(size, &mesh);
-    if (err != ERR_OK)
-        return ERR(err, "parallel.tp %lld, parallel.pp %lld, parallel.dp %lld: %s",
-                   (long long)o->parallel.tp, (long long)o->parallel.pp, (long long)o->parallel.dp,
-                   err_bare(err_text()));
-    if (ranks == 0 || ranks == need)
-        return ERR_OK;
-    FAIL(ERR_CONFIG, "ranks started: %d, but parallel.tp %lld x parallel.pp %lld x parallel.dp "
-                     "%lld needs %lld; start %lld", ranks, (long long)o->parallel.tp,
-         (long long)o->parallel.pp, (long long)o->parallel.dp, (long long)need, (long long)need);
+    if (err == ERR_CONFIG)
+        REFUSE(o, "{parallel.tp}, {parallel.pp}, {parallel.dp}: %s", err_bare(err_text()));
+    if (err != ERR_OK || ranks == 0 || ranks == need)
+        return err;
+    REFUSE(o, "ranks started: %d, but {parallel.tp} x {parallel.pp} x {parallel.dp} needs %lld; "
+              "start %lld", ranks, (long long)need, (long long)need);
 }
 
 enum err check_launch(const struct options *o, int *ranks)
@@ -195,15 +170,13 @@ enum err check_launch(const struct options *o, int *ranks)
     int launched = comm_mpi_launched_size();
     int64_t need = options_ranks(o);
     if (o->train.transport == COMM_THREAD && launched > 1)
-        FAIL(ERR_CONFIG, "a launcher started %d processes, and with train.transport thread each of "
-                         "them would do the whole work; set train.transport to mpi, or start one "
-                         "process", launched);
+        REFUSE(o, "a launcher started %d processes, and with {train.transport} each of them would "
+                  "do the whole work; set train.transport to mpi, or start one process", launched);
     if (o->train.transport != COMM_MPI)
         return ERR_OK;
     if (launched == 0 && need > 1)
-        FAIL(ERR_CONFIG, "train.transport mpi takes its ranks from a launcher, and there is none; "
-                         "start with mpirun -n %lld, or use train.transport thread",
-             (long long)need);
+        REFUSE(o, "{train.transport} takes its ranks from a launcher, and there is none; start "
+                  "with mpirun -n %lld, or use train.transport thread", (long long)need);
     if (launched > 0)
         *ranks = launched;
     return ERR_OK;
@@ -219,11 +192,10 @@ static enum err check_stages(const struct options *o, const struct model *model,
     const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
     bool needs = kind && kind->chunks > 0, named = o->parallel.split.n > 0;
     if (!named && stages > model->layers)
-        FAIL(ERR_CONFIG, "parallel.pp %lld x parallel.chunks %lld%s%s%s makes %lld stages, and "
-                         "each needs one of %s %lld; use fewer stages",
-             (long long)o->parallel.pp, (long long)options_chunks(o),
-             needs ? " (of parallel.schedule " : "", needs ? kind->name : "", needs ? ")" : "",
-             (long long)stages, model_traits(model->kind)->blocks, (long long)model->layers);
+        REFUSE(o, "{parallel.pp} x parallel.chunks %lld%s makes %lld stages, and each needs one of "
+                  "%s %lld; use fewer stages", (long long)options_chunks(o),
+               needs ? " (of {parallel.schedule})" : "", (long long)stages,
+               model_traits(model->kind)->blocks, (long long)model->layers);
     TRY(mem_new(named ? o->parallel.split.n + 1 : stages, sizeof *cut, "the pipeline stages",
                 &cut));
     *was_cut = true;
@@ -238,44 +210,36 @@ static enum err check_step(const struct options *o)
 {
     int64_t samples, tokens;
     if (o->train.batch % o->parallel.dp != 0)
-        FAIL(ERR_CONFIG, "train.batch %lld is not a multiple of parallel.dp %lld; use a multiple",
-             (long long)o->train.batch, (long long)o->parallel.dp);
+        REFUSE(o, "{train.batch} is not a multiple of {parallel.dp}; use a multiple");
     samples = options_samples(o);
     if (o->parallel.microbatch > samples)
-        FAIL(ERR_CONFIG, "parallel.microbatch %lld is more than the %lld sample%s that train.batch "
-                         "%lld gives each of parallel.dp %lld; use microbatch from 1 to %lld",
-             (long long)o->parallel.microbatch, (long long)samples, text_plural(samples, "s"),
-             (long long)o->train.batch,
-             (long long)o->parallel.dp, (long long)samples);
+        REFUSE(o, "{parallel.microbatch} is more than the %lld sample%s that {train.batch} gives "
+                  "each of {parallel.dp}; use microbatch from 1 to %lld", (long long)samples,
+               text_plural(samples, "s"), (long long)samples);
     if (options_microbatches(o) > SCHED_MAX_MB)
-        FAIL(ERR_CONFIG, "parallel.microbatch %lld cuts the %lld samples of a step into %lld "
-                         "microbatches (train.batch %lld over parallel.dp %lld), and at most %d "
-                         "are scheduled; use microbatch %lld or more",
-             (long long)o->parallel.microbatch, (long long)samples,
-             (long long)options_microbatches(o), (long long)o->train.batch,
-             (long long)o->parallel.dp, SCHED_MAX_MB,
-             (long long)num_ceil_div(samples, SCHED_MAX_MB));
+        REFUSE(o, "{parallel.microbatch} cuts the %lld samples of a step into %lld microbatches "
+                  "({train.batch} over {parallel.dp}), and at most %d are scheduled; use "
+                  "microbatch %lld or more", (long long)samples,
+               (long long)options_microbatches(o), SCHED_MAX_MB,
+               (long long)num_ceil_div(samples, SCHED_MAX_MB));
     if (!num_mul(o->train.steps, o->train.batch, &tokens) ||
         !num_mul(tokens, model_traits(o->model.kind)->text ? o->model.seq : 1, &tokens))
-        FAIL(ERR_CONFIG, "train.steps %lld x train.batch %lld x model.seq %lld tokens are beyond "
-                         "64 bits; use fewer steps", (long long)o->train.steps,
-             (long long)o->train.batch, (long long)o->model.seq);
+        REFUSE(o, "{train.steps} x {train.batch} x {model.seq} tokens are beyond 64 bits; use "
+                  "fewer steps");
     if (o->train.save_every > 0 && o->train.save_keep == 0)
-        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_every "
-                         "%lld asks for some; use another of the two",
-             (long long)o->train.save_every);
+        REFUSE(o, "train.save_keep is 0, which saves no checkpoint, and {train.save_every} asks "
+                  "for some; use another of the two");
     return ERR_OK;
 }
 
 static enum err check_best(const struct options *o)
 {
     if (o->train.save_best && o->train.valid_every == 0)
-        FAIL(ERR_CONFIG, "train.save_best true goes by validations, and train.valid_every 0 makes "
-                         "none before the end; use valid_every from 1 to train.steps %lld, or "
-                         "save_best false", (long long)o->train.steps);
+        REFUSE(o, "{train.save_best} goes by validations, and {train.valid_every} makes none "
+                  "before the end; use valid_every from 1 to {train.steps}, or save_best false");
     if (o->train.save_best && o->train.save_keep == 0)
-        FAIL(ERR_CONFIG, "train.save_keep is 0, which saves no checkpoint, and train.save_best "
-                         "true asks for one; use another of the two");
+        REFUSE(o, "train.save_keep is 0, which saves no checkpoint, and {train.save_best} asks for "
+                  "one; use another of the two");
     return ERR_OK;
 }
 
@@ -306,17 +270,14 @@ static enum err make_list(const struct options *o, const struct sched_shape *sha
     const struct sched *made = &f->schedule.list;
     TRY(schedule_make(o, shape, &f->schedule));
     if (sched_ends_meet(made) && f->model.tied && o->train.canonical_accumulation)
-        FAIL(ERR_CONFIG,
-             "train.canonical_accumulation true with model.tied true: parallel.schedule %s with "
-             "parallel.pp %lld has head and embedding on one rank, where both add to one sum in "
-             "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more",
-             o->parallel.schedule, (long long)o->parallel.pp);
+        REFUSE(o, "{train.canonical_accumulation} with {model.tied}: {parallel.schedule} with "
+                  "{parallel.pp} has head and embedding on one rank, where both add to one sum in "
+                  "the order of the schedule; use tied false, or schedule 1f1b with pp 2 or more");
     bool segments = conf_word_index(o->train.recompute) >= OPTIONS_RECOMPUTE_SQRT;
     const char *why = segments ? sched_not_whole(made) : NULL;
     if (why)
-        FAIL(ERR_CONFIG, "train.recompute by segments (every:K, sqrt) with parallel.schedule %s: "
-                         "its backwards %s; use full, or a schedule of whole backwards, as 1f1b",
-             o->parallel.schedule, why);
+        REFUSE(o, "train.recompute by segments (every:K, sqrt) with {parallel.schedule}: its "
+                  "backwards %s; use full, or a schedule of whole backwards, as 1f1b", why);
     return ERR_OK;
 }
 
@@ -433,9 +394,8 @@ static enum err check_named(const struct options *o)
     if (!o->data.train[0])
         return ERR_OK;
     if (!o->data.valid[0] && (o->train.valid_every > 0 || o->train.valid_batches > 0))
-        FAIL(ERR_CONFIG, "train.valid_every %lld and train.valid_batches %lld ask for validation, "
-                         "and data.valid is empty; name a token file, or set both to 0",
-             (long long)o->train.valid_every, (long long)o->train.valid_batches);
+        REFUSE(o, "{train.valid_every} and {train.valid_batches} ask for validation, and "
+                  "data.valid is empty; name a token file, or set both to 0");
     if (!o->run.dir[0])
         FAIL(ERR_CONFIG, "run.dir is empty, and a run needs a folder; use run.dir=run");
     return ERR_OK;

@@ -14,6 +14,8 @@
 #include "comm/comm.h"
 #include "config/model_keys.h"
 #include "sched/sched.h"
+#include <stdarg.h>
+#include <stdio.h>
 
 /* A key is its field's name, so no row can set another's. */
 #define ROW(field, type, ...)                              \
@@ -479,6 +481,30 @@ enum err options_under_key(enum err err, const char *key)
     if (err == ERR_OK || err == ERR_MEMORY || err == ERR_INTERNAL)
         return err;
     return err_set(err, __FILE__, __LINE__, "%s: %s", key, err_bare(err_text()));
+}
+
+enum err options_refuse(const struct options *o, const char *file, int line, const char *fmt, ...)
+{
+    char said[ERR_TEXT], key[64];
+    struct text out = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(said, sizeof said, fmt, ap);
+    va_end(ap);
+    for (const char *s = said; *s;) {
+        int n = (int)strcspn(s, "{"), end = (int)strcspn(s + n, "}");
+        snprintf(key, sizeof key, "%.*s", end - 1, s[n] ? s + n + 1 : "");
+        bool known = conf_find(&options_table, key) != NULL;
+        text_add(&out, "%.*s", n + (s[n] && !known), s);
+        if (known) {
+            text_add(&out, "%s ", key);
+            (void)!conf_get(&options_table, o, key, &out);
+        }
+        s += n + (known ? end + 1 : s[n] != '\0');
+    }
+    enum err err = out.err ? out.err : err_set(ERR_CONFIG, file, line, "%s", out.s);
+    text_free(&out);
+    return err;
 }
 
 void options_tidy(struct options *o)

@@ -158,6 +158,12 @@ int options_threads(const struct options *o, int ranks);
  * What is not the user's to mend in that key passes unchanged. Returns err. Local. */
 enum err options_under_key(enum err err, const char *key);
 
+/* A refusal in which {key} stands for a key and its value, as "{train.batch} is odd". Returns
+ * ERR_CONFIG. Errors: ERR_MEMORY. Local. */
+enum err options_refuse(const struct options *o, const char *file, int line, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+#define REFUSE(o, ...) return options_refuse((o), __FILE__, __LINE__, __VA_ARGS__)
+
 /* Behind each change by a user: the folder's name without slashes at its end. Local. */
 void options_tidy(struct options *o);
 /* The configuration of a run: run/config.yaml over the defaults. Errors: ERR_CONFIG. Local. */

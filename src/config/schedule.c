@@ -56,12 +56,10 @@ static enum err check_fits(const struct options *o, const struct sched_shape *sh
                          "parallel.chunks is %d; use parallel.chunks %d", path, s->v,
              text_plural(s->v, "s"), shape->v, s->v);
     if (s->m != shape->m)
-        FAIL(ERR_CONFIG, "parallel.schedule file:%.200s has %d microbatch%s, and train.batch %lld "
-                         "makes %d of parallel.microbatch %lld for each of parallel.dp %lld; use "
-                         "train.batch %lld", path, s->m, text_plural(s->m, "es"),
-             (long long)o->train.batch, shape->m,
-             (long long)o->parallel.microbatch, (long long)o->parallel.dp,
-             (long long)s->m * o->parallel.microbatch * o->parallel.dp);
+        REFUSE(o, "parallel.schedule file:%.200s has %d microbatch%s, and {train.batch} makes %d "
+                  "of {parallel.microbatch} for each of {parallel.dp}; use train.batch %lld", path,
+               s->m, text_plural(s->m, "es"), shape->m,
+               (long long)s->m * o->parallel.microbatch * o->parallel.dp);
     return ERR_OK;
 }
 
@@ -113,10 +111,10 @@ static enum err refused(const struct options *o)
     const char *name = o->parallel.schedule, *said = err_text();
     snprintf(named, sizeof named, "schedule %s: ", name);
     said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
-    FAIL(ERR_CONFIG, "parallel.schedule %s with parallel.pp %lld, parallel.chunks %lld and %lld "
-                     "microbatch%s: %s", name, (long long)o->parallel.pp,
-         (long long)options_chunks(o), (long long)options_microbatches(o),
-         text_plural(options_microbatches(o), "es"), schedule_say(said, SCHEDULE_KEYS, buf));
+    REFUSE(o, "{parallel.schedule} with {parallel.pp}, parallel.chunks %lld and %lld "
+              "microbatch%s: %s", (long long)options_chunks(o),
+           (long long)options_microbatches(o), text_plural(options_microbatches(o), "es"),
+           schedule_say(said, SCHEDULE_KEYS, buf));
 }
 
 void schedule_free(struct schedule *s)

@@ -78,11 +78,11 @@ enum err split_cut(const struct options *o, const struct model *a, struct model_
     int64_t stages = o->parallel.pp * options_chunks(o), end = model_layers(a);
     char before[NAME];
     if (split->n != stages - 1)
-        FAIL(ERR_CONFIG, "parallel.split has %lld name%s, and parallel.pp %lld x parallel.chunks "
-                         "%lld makes %lld stage%s: that takes %lld, one for each behind the first; "
-                         "use as many, or [], which cuts by cost", (long long)split->n,
-             text_plural(split->n, "s"), (long long)o->parallel.pp, (long long)options_chunks(o),
-             (long long)stages, text_plural(stages, "s"), (long long)stages - 1);
+        REFUSE(o, "parallel.split has %lld name%s, and {parallel.pp} x parallel.chunks %lld makes "
+                  "%lld stage%s: that takes %lld, one for each behind the first; use as many, or "
+                  "[], which cuts by cost", (long long)split->n, text_plural(split->n, "s"),
+               (long long)options_chunks(o), (long long)stages, text_plural(stages, "s"),
+               (long long)stages - 1);
     out[0].first = 0;
     name_of(a, 0, before);
     for (int i = 0; i < split->n; i++) {
