@@ -5,7 +5,7 @@
  * attention, of bf16 both on tiles and on vectors where the processor has tiles. Each figure is the
  * best of several runs, because the machine is rarely alone.
  *
- *     bench_cpu [f32|bf16 [threads [ceiling|gemm|attention|streams [own|tiles|onednn]]]]
+ *     bench_cpu [f32|bf16 [threads [ceiling|gemm|attention|streams [own|tiles]]]]
  *
  * Default: both types, 1 and 2 threads, everything, with the GEMMs the device chooses.
  */
@@ -340,9 +340,7 @@ static void measure(enum dtype ct, int threads, char *const words[2])
     const char *part = words[0];
     enum cpu_gemms gemms_by = CPU_AUTO;
     if (part && words[1])
-        gemms_by = strcmp(words[1], "own") == 0     ? CPU_OWN
-                   : strcmp(words[1], "tiles") == 0 ? CPU_TILES
-                                                    : CPU_ONEDNN;
+        gemms_by = strcmp(words[1], "own") == 0 ? CPU_OWN : CPU_TILES;
     struct dev *d;
     char text[256];
     struct dev_args args = {.kind = DEV_CPU, .ct = ct, .threads = threads};

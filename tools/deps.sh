@@ -27,7 +27,6 @@ libyaml-dev|configuration files|pc:yaml-0.1
 libcjson-dev|safetensors headers|pc:libcjson
 libxxhash-dev|checksums|pc:libxxhash
 libpcre2-dev|text splitting|pc:libpcre2-8
-libdnnl-dev|GEMMs on CPUs (oneDNN)|h:dnnl.h
 libopenmpi-dev|transport between processes|mpicc
 openmpi-bin|mpirun|mpirun
 END

@@ -211,7 +211,7 @@ void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg);
 /* The answer, for sync and event_synchronize. */
 enum err dev_waited(const struct dev *d);
 
-/* Built in? One line on what it is and can do ("cpu: oneDNN 2.6.3, avx2, bf16 by conversion"). */
+/* Built in? One line on what it is and can do ("cpu: f32 GEMMs in avx2; bf16 by conversion to f32"). */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
 /* A line on each of this kind that the machine has (GPUs); none where there are no such units. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the cpu device promises beyond parity with ref: the same bits for any number of threads and
- * for both ways through the gradient of attention; GEMMs by oneDNN that agree with its own;
- * pools that share a machine; refusals.
+ * for both ways through the gradient of attention; pools that share a machine; refusals.
  */
 #include "device/cpu/cpu.h"
 
@@ -126,66 +125,6 @@ static void attention_same_bits(void)
     attention_of(DT_BF16);
 }
 
-/* Largest difference of two vectors over the scale sqrt(k) of their elements. */
-static double apart(const float *a, const float *b, int64_t n, int64_t k)
-{
-    double most = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        most = isnan(a[i] - b[i]) ? INFINITY : fmax(most, fabs((double)a[i] - (double)b[i]));
-    return most / sqrt((double)k);
-}
-
-/* One GEMM in f32 by own code and by oneDNN; extents around its blocks (192, 512, 1024). */
-static void onednn_once(struct dev *const d[2], struct gemm g)
-{
-    void *a = random_vector(g.m * g.k, false), *b = random_vector(g.k * g.n, false);
-    float *c = random_vector(g.m * g.n, false), *pre = random_vector(g.m * g.n, false);
-    for (int64_t i = 0; i < g.m * g.n && !g.accumulate; i++)
-        c[i] = NAN; /* is written, and not read */
-    float *bias = random_vector(g.n, false), *c2 = copy_of(c, g.m * g.n * 4);
-    float *pre2 = copy_of(pre, g.m * g.n * 4);
-    g.a = a;
-    g.b = b;
-    g.bias = bias;
-    for (int i = 0; i < 2; i++) {
-        g.c = i ? c2 : c;
-        g.pre = i ? pre2 : pre;
-        CHECK_OK(dev_gemm(d[i], &g));
-    }
-    test_check(apart(c, c2, g.m * g.n, g.k) < 1e-5 && apart(pre, pre2, g.m * g.n, g.k) < 1e-5,
-               __FILE__, __LINE__, "m %d n %d k %d trans %d %d accumulate %d act %d: apart by %g",
-               (int)g.m, (int)g.n, (int)g.k, g.trans_a, g.trans_b, g.accumulate, (int)g.act,
-               apart(c, c2, g.m * g.n, g.k));
-    void *all[] = {a, b, c, c2, pre, pre2, bias};
-    for (int i = 0; i < 7; i++)
-        mem_free(all[i]);
-}
-
-static void onednn_agrees(void)
-{
-    static const int64_t sizes[][3] = {
-        {200, 530, 1100}, {192, 512, 1024}, {7, 40, 3}, {400, 96, 64}};
-    struct dev_args args = {.kind = DEV_CPU, .ct = DT_F32, .threads = 2};
-    struct dev *d[2] = {NULL, NULL};
-    if (cpu_open_with(&args, CPU_ONEDNN, &d[1]) != ERR_OK) {
-        test_skip(err_text());
-        return;
-    }
-    CHECK_OK(cpu_open_with(&args, CPU_OWN, &d[0]));
-    for (int i = 0; i < 4; i++) {
-        for (int form = 0; form < 12; form++) {
-            struct gemm g = {.m = sizes[i][0], .n = sizes[i][1], .k = sizes[i][2],
-                             .trans_a = form & 1, .trans_b = form & 2, .accumulate = form >= 8,
-                             .c_at = form >= 4};
-            g.act = form == 2 ? GEMM_GELU : form == 0 ? GEMM_DGELU : GEMM_NONE;
-            onednn_once(d, g);
-        }
-    }
-    CHECK(cpu_scratch_bytes(d[1]) > cpu_scratch_bytes(d[0]));
-    dev_close(d[0]);
-    dev_close(d[1]);
-}
-
 /* A rank: many small sums on a pool of its own. */
 static void *rank(void *arg)
 {
@@ -235,7 +174,6 @@ static void refusals(void)
 static const struct test_case cases[] = {
     {"GEMMs: the same bits on any threads, in one call or two", gemms_same_bits},
     {"attention: the same bits both ways", attention_same_bits},
-    {"GEMMs by oneDNN agree", onednn_agrees},
     {"pools share a machine", pools_share_a_machine},
     {"refusals", refusals},
 };

@@ -7,7 +7,6 @@
 
 #include "base/mem.h"
 #include "device/cpu/cpu_amx.h"
-#include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 #include "device/plain.h"
 #include <stdio.h>
@@ -25,62 +24,6 @@ static const struct cpu_simd *best_simd(void)
     return &cpu_simd_base;
 }
 
-#ifdef PLAIT_HAVE_ONEDNN
-static bool dnnl_bf16(void)
-{
-    return cpu_dnnl_has_bf16();
-}
-
-static void dnnl_name(char *buf, size_t n)
-{
-    cpu_dnnl_name(buf, n);
-}
-
-static enum err open_dnnl(struct cpu *p)
-{
-    TRY(cpu_dnnl_open(p->dev.threads, &p->dnnl));
-    return ERR_OK;
-}
-
-static void close_dnnl(struct cpu *p)
-{
-    cpu_dnnl_close(p->dnnl);
-}
-
-static int64_t dnnl_bytes(const struct cpu *p)
-{
-    return p->dnnl ? cpu_dnnl_bytes(p->dnnl) : 0;
-}
-#else
-static bool dnnl_bf16(void)
-{
-    return false;
-}
-
-static void dnnl_name(char *buf, size_t n)
-{
-    snprintf(buf, n, "oneDNN");
-}
-
-static enum err open_dnnl(struct cpu *p)
-{
-    (void)p;
-    FAIL(ERR_CONFIG, "cpu: GEMMs by oneDNN are asked for and it is not built in; install "
-                     "libdnnl-dev and build again");
-}
-
-static void close_dnnl(struct cpu *p)
-{
-    (void)p;
-}
-
-static int64_t dnnl_bytes(const struct cpu *p)
-{
-    (void)p;
-    return 0;
-}
-#endif
-
 static const char *slow(void)
 {
     return best_simd() == &cpu_simd_base ? " (slow)" : "";
@@ -96,19 +39,15 @@ void cpu_describe_kind(char *buf, size_t n)
 static void cpu_describe(const struct dev *d, char *buf, size_t n)
 {
     const struct cpu *p = (const struct cpu *)d;
-    char name[64] = "own";
-    if (p->dnnl)
-        dnnl_name(name, sizeof name);
-    snprintf(buf, n, "cpu: %s, %d thread%s, %s, GEMMs %s%s", p->simd->name, d->threads,
-             text_plural(d->threads, "s"), dtype_name(d->ct), p->dnnl ? "by " : "",
-             p->tiles              ? "and attention on amx tiles"
-             : p->bf16 && !p->dnnl ? "by conversion to f32"
-                                   : name);
+    snprintf(buf, n, "cpu: %s, %d thread%s, %s, GEMMs %s", p->simd->name, d->threads,
+             text_plural(d->threads, "s"), dtype_name(d->ct),
+             p->tiles  ? "and attention on amx tiles"
+             : p->bf16 ? "by conversion to f32"
+                       : "own");
 }
 
 static void cpu_close(struct dev *d)
 {
-    close_dnnl(cpu_of(d));
     cpu_pool_close(cpu_of(d)->pool);
     mem_free(d);
 }
@@ -187,9 +126,6 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev *
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
     ENSURE(a->threads >= 1 && a->threads <= DEV_MAX_THREADS);
-    if (by == CPU_ONEDNN && bf16 && !dnnl_bf16())
-        FAIL(ERR_CONFIG, "cpu: bf16 GEMMs by oneDNN are asked for and this processor has none; "
-                         "use f32, or own GEMMs");
     if (by == CPU_TILES && (!bf16 || !cpu_amx_has()))
         FAIL(ERR_CONFIG, "cpu: %s GEMMs on amx tiles are asked for; tiles are for bf16, on "
                          "processors that have them", dtype_name(a->ct));
@@ -200,9 +136,7 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev *
     p->bf16 = bf16;
     p->simd = best_simd();
     TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.workspace_bytes / a->threads, &p->pool));
-    p->tiles = bf16 && (by == CPU_AUTO || by == CPU_TILES) && cpu_amx_has();
-    if (by == CPU_ONEDNN)
-        TRY_OR(out_close, open_dnnl(p));
+    p->tiles = bf16 && by != CPU_OWN && cpu_amx_has();
     *out = &p->dev;
     return ERR_OK;
 out_close:
@@ -213,9 +147,4 @@ out_close:
 int64_t cpu_workspace_bytes(const struct dev_args *a)
 {
     return a->threads * CPU_SCRATCH_FLOATS * (int64_t)sizeof(float);
-}
-
-int64_t cpu_scratch_bytes(const struct dev *d)
-{
-    return d->workspace_bytes + dnnl_bytes((const struct cpu *)d);
 }

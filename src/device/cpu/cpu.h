@@ -4,8 +4,7 @@
  * pool of threads of its own for each device.
  *
  * Results do not depend on the number of threads: work is cut into pieces by shape alone, and each
- * element is computed by one thread in one fixed order. The exception is CPU_ONEDNN, which promises
- * the same bits for the same shape and number of threads only.
+ * element is computed by one thread in one fixed order.
  */
 #ifndef PLAIT_DEVICE_CPU_CPU_H
 #define PLAIT_DEVICE_CPU_CPU_H
@@ -17,12 +16,11 @@
 enum err cpu_open(const struct dev_args *a, struct dev **out);
 
 /* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
- * CPU_OWN, which has vectors of f32. The others are for tests and measurements. Attention is on
+ * CPU_OWN, which has vectors of f32. To name one is for tests and measurements. Attention is on
  * tiles where GEMMs are, else on vectors of f32. */
-enum cpu_gemms { CPU_AUTO, CPU_OWN, CPU_TILES, CPU_ONEDNN };
+enum cpu_gemms { CPU_AUTO, CPU_OWN, CPU_TILES };
 
-/* As cpu_open. Errors: also ERR_CONFIG when oneDNN is not built in, or it or tiles cannot do the
- * type here. */
+/* As cpu_open. Errors: also ERR_CONFIG when tiles cannot do the type here. */
 enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev **out);
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
@@ -30,8 +28,5 @@ void cpu_describe_kind(char *buf, size_t n);
 
 /* Bytes of scratch that cpu_open takes for its threads, as dev_workspace_bytes. Pure. */
 int64_t cpu_workspace_bytes(const struct dev_args *a);
-
-/* Bytes of scratch an open device holds beside what was asked for by alloc. Local. */
-int64_t cpu_scratch_bytes(const struct dev *d);
 
 #endif

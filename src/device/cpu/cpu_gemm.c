@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GEMMs: on tiles (cpu_gemm_amx.c), by oneDNN (cpu_gemm_dnnl.c), or on vectors. For the last, C
- * is cut into pieces, a piece is an item of the pool, and each is one single-threaded GEMM.
- * Pieces are halved along their longer side, in whole inner tiles, until there are a few for each
- * thread (so that a slow one does not make the others wait) or until a piece would be too small to
- * be worth packing its operands.
+ * GEMMs: on tiles (cpu_gemm_amx.c) or on vectors. For these, C is cut into pieces, a piece is an
+ * item of the pool, and each is one single-threaded GEMM. Pieces are halved along their longer
+ * side, in whole inner tiles, until there are a few for each thread (so that a slow one does not
+ * make the others wait) or until a piece would be too small to be worth packing its operands.
  */
 #include "device/cpu/cpu_amx.h"
-#include "device/cpu/cpu_dnnl.h"
 #include "device/cpu/cpu_impl.h"
 
 enum {
@@ -62,12 +60,6 @@ enum err cpu_gemm(struct dev *d, const struct gemm *g)
         cpu_amx_gemm(p, &w);
         return ERR_OK;
     }
-#ifdef PLAIT_HAVE_ONEDNN
-    if (p->dnnl && g->k > 0) {
-        TRY(cpu_dnnl_gemm(p, &w));
-        return ERR_OK;
-    }
-#endif
     cut(&w, p);
     cpu_pool_run(p->pool, p->simd->gemm, &w, num_ceil_div(g->m, w.rows) * w.across, 1);
     return ERR_OK;

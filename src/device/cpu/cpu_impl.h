@@ -86,7 +86,6 @@ struct cpu {
     struct dev dev; /* first: a dev of this kind is a cpu */
     struct cpu_pool *pool; /* owned */
     const struct cpu_simd *simd;
-    struct cpu_dnnl *dnnl; /* owned; NULL: own GEMMs */
     double partial[CPU_PARTIALS];
     bool bf16;
     bool tiles; /* GEMMs and attention on AMX tiles */

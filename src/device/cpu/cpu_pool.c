@@ -177,11 +177,6 @@ int cpu_pool_threads(const struct cpu_pool *p)
     return p->threads;
 }
 
-int cpu_pool_index(const struct cpu_pool *p, const float *scratch)
-{
-    return (int)(((const char *)scratch - p->scratch) / p->scratch_bytes);
-}
-
 static enum err start(struct cpu_pool *p)
 {
     for (int i = 0; i < p->threads - 1; i++) {
