@@ -167,88 +167,69 @@ enum err data_count(const struct data_set *d, int32_t id, int64_t *n)
     return ERR_OK;
 }
 
-/* Are the tokens what a model of these ids and this length reads? */
-static enum err fit_tokens(struct data_set *d, const struct data_want *want)
+/* Is it what the model reads? Samples follow from that. */
+static enum err fit(struct data_set *d, const struct data_want *want)
 {
-    int64_t seq = want->seq;
-    ENSURE(seq > 0 && want->vocab > 0);
-    if (d->vocab > want->vocab)
+    bool rows = d->kind == DATA_ROWS;
+    if (want && want->kind != d->kind && rows)
+        FAIL(ERR_DATA, "data: %s is a row file, and the model reads tokens; make a token file from "
+                       "text with plait data prepare", d->path);
+    if (want && want->kind != d->kind)
+        FAIL(ERR_DATA, "data: %s is a token file, and the model reads rows; make a row file from "
+                       "numbers with plait data import", d->path);
+    int64_t seq = want ? want->seq : 1;
+    ENSURE(rows || (seq > 0 && (!want || want->vocab > 0)));
+    d->inputs = rows ? d->features : seq;
+    d->targets = rows ? 1 : seq;
+    d->samples = rows ? d->count : (d->count - 1) / seq;
+    if (!want)
+        return ERR_OK;
+    if (rows && d->features != want->features)
+        FAIL(ERR_DATA, "data: %s has rows of %lld feature%s, the model reads %lld; give rows of so "
+                       "many, as by plait data import --resize, or another model", d->path,
+             (long long)d->features, text_plural(d->features, "s"), (long long)want->features);
+    if (rows && d->classes > want->classes)
+        FAIL(ERR_TOKEN, "data: %s has %lld class%s, the model tells %lld apart; give a model of "
+                        "%lld or more", d->path, (long long)d->classes,
+             text_plural(d->classes, "es"), (long long)want->classes, (long long)d->classes);
+    if (!rows && d->vocab > want->vocab)
         FAIL(ERR_TOKEN,
              "data: %s has vocabulary %lld, the model has %lld id%s; set model.vocab to "
              "%lld or more",
              d->path, (long long)d->vocab, (long long)want->vocab, text_plural(want->vocab, "s"),
              (long long)d->vocab);
-    if (d->count - 1 < seq)
+    if (!rows && d->count - 1 < seq)
         FAIL(ERR_DATA,
              "data: %s holds %lld token%s, one sample of model.seq %lld takes one more "
              "than that; give more text or set model.seq to %lld or less",
              d->path, (long long)d->count, text_plural(d->count, "s"), (long long)seq,
              (long long)num_max(d->count - 1, 1));
-    d->inputs = d->targets = seq;
-    d->samples = (d->count - 1) / seq;
-    return ERR_OK;
-}
-
-/* Is it what the model reads? Samples follow from that. */
-static enum err fit(struct data_set *d, const struct data_want *want)
-{
-    d->inputs = d->kind == DATA_ROWS ? d->features : 1;
-    d->targets = 1;
-    d->samples = d->kind == DATA_ROWS ? d->count : d->count - 1;
-    if (!want)
-        return ERR_OK;
-    if (want->kind != d->kind && want->kind == DATA_TOKENS)
-        FAIL(ERR_DATA, "data: %s is a row file, and the model reads tokens; make a token file from "
-                       "text with plait data prepare", d->path);
-    if (want->kind != d->kind)
-        FAIL(ERR_DATA, "data: %s is a token file, and the model reads rows; make a row file from "
-                       "numbers with plait data import", d->path);
-    if (d->kind == DATA_TOKENS)
-        return fit_tokens(d, want);
-    if (d->features != want->features)
-        FAIL(ERR_DATA, "data: %s has rows of %lld feature%s, the model reads %lld; give rows of so "
-                       "many, as by plait data import --resize, or another model", d->path,
-             (long long)d->features, text_plural(d->features, "s"), (long long)want->features);
-    if (d->classes > want->classes)
-        FAIL(ERR_TOKEN, "data: %s has %lld class%s, the model tells %lld apart; give a model of "
-                        "%lld or more", d->path, (long long)d->classes,
-             text_plural(d->classes, "es"), (long long)want->classes, (long long)d->classes);
     return ERR_OK;
 }
 
 enum err data_open(const char *path, const struct data_want *want, bool check,
                    struct data_set *out)
 {
-    struct data_set d = {0};
-    struct data_header h;
+    struct data_set d;
+    struct fs_reader file;
     uint8_t head[DATA_HEADER];
     enum err err;
     if (strlen(path) >= sizeof d.path)
         FAIL(ERR_DATA, "data: the path of the file has %zu bytes, at most %zu are taken; use a "
                        "shorter path", strlen(path), sizeof d.path - 1);
+    TRY(fs_reader_open(&file, path, ERR_DATA));
+    TRY_OR(out_file, fs_reader_get(&file, 0, num_min(file.size, DATA_HEADER), head));
+    TRY_OR(out_file, data_header_get(path, head, file.size, &d));
+    d.file = file;
+    d.unit_bytes = data_unit_bytes(&d);
     memcpy(d.path, path, strlen(path));
-    TRY(fs_reader_open(&d.file, path, ERR_DATA));
-    TRY_OR(out_file, fs_reader_get(&d.file, 0, num_min(d.file.size, DATA_HEADER), head));
-    TRY_OR(out_file, data_header_get(path, head, d.file.size, &h));
-    d.kind = h.kind;
-    d.count = h.count;
-    d.vocab = h.vocab;
-    d.unit_bytes = data_unit_bytes(&h);
-    d.token_bytes = h.token_bytes;
-    d.features = h.features;
-    d.classes = h.classes;
-    d.height = h.height;
-    d.width = h.width;
-    d.hash = h.hash;
-    memcpy(d.tokenizer, h.kind == DATA_ROWS ? "rows" : h.tokenizer,
-           h.kind == DATA_ROWS ? sizeof "rows" : sizeof d.tokenizer);
     TRY_OR(out_file, fit(&d, want));
     if (check)
         TRY_OR(out_file, check_all(&d));
     *out = d;
     return ERR_OK;
 out_file:
-    fs_reader_close(&d.file);
+    fs_reader_close(&file);
     return err;
 }
 
@@ -276,21 +257,17 @@ static enum err sample_tokens(const struct data_set *d, int64_t s, int32_t *inpu
     return ERR_OK;
 }
 
-static enum err sample_row(const struct data_set *d, int64_t s, float *input, int32_t *target)
+enum err data_sample_plain(const struct data_set *d, int64_t s, void *input, int32_t *target)
 {
     uint8_t label[DATA_VALUE];
     int64_t at = DATA_HEADER + s * d->unit_bytes, bytes = DATA_VALUE * d->features;
+    ENSURE(s >= 0 && s < d->samples);
+    if (d->kind == DATA_TOKENS)
+        return sample_tokens(d, s, input, target);
     TRY(fs_reader_get(&d->file, at, bytes, input));
     TRY(fs_reader_get(&d->file, at + bytes, DATA_VALUE, label));
-    TRY(get_features(d, s, (const uint8_t *)input, input));
+    TRY(get_features(d, s, input, input));
     return get_label(d, s, label, target);
-}
-
-enum err data_sample_plain(const struct data_set *d, int64_t s, void *input, int32_t *target)
-{
-    ENSURE(s >= 0 && s < d->samples);
-    return d->kind == DATA_ROWS ? sample_row(d, s, input, target)
-                                : sample_tokens(d, s, input, target);
 }
 
 enum err data_sample(const struct data_set *d, uint64_t seed, int64_t index, void *input,

@@ -51,17 +51,20 @@ struct data_want {
 };
 
 struct data_set {
-    struct fs_reader file; /* owned */
+    /* As the header says: */
     enum data_kind kind;
-    int64_t count, samples;
-    int64_t unit_bytes;        /* of a token, of a row with its label */
-    int64_t inputs, targets;   /* numbers of a sample, 4 bytes each */
+    int64_t count;             /* of tokens, of rows */
+    uint64_t hash;             /* of their bytes */
     int64_t vocab;             /* tokens */
     int token_bytes;
     int64_t features, classes; /* rows */
-    int height, width;
-    uint64_t hash;             /* of the tokens or rows, as the header says */
+    int height, width;         /* whose product is features */
     char tokenizer[32];        /* of rows: "rows" */
+    /* Of a file that is open: */
+    struct fs_reader file;     /* owned */
+    int64_t samples;
+    int64_t unit_bytes;        /* of a token, of a row with its label */
+    int64_t inputs, targets;   /* numbers of a sample, 4 bytes each */
     char path[1024];
 };
 

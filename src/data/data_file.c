@@ -72,18 +72,18 @@ int data_token_bytes(int64_t vocab)
     return vocab <= 65536 ? 2 : 4;
 }
 
-int64_t data_unit_bytes(const struct data_header *h)
+int64_t data_unit_bytes(const struct data_set *h)
 {
     return h->kind == DATA_ROWS ? DATA_VALUE * (h->features + 1) : h->token_bytes;
 }
 
-bool data_file_bytes(const struct data_header *h, int64_t *out)
+bool data_file_bytes(const struct data_set *h, int64_t *out)
 {
     int64_t bytes;
     return num_mul(h->count, data_unit_bytes(h), &bytes) && num_add(bytes, DATA_HEADER, out);
 }
 
-void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
+void data_header_put(const struct data_set *h, uint8_t out[DATA_HEADER])
 {
     memset(out, 0, DATA_HEADER);
     memcpy(out, kinds[h->kind].magic, MAGIC);
@@ -104,40 +104,9 @@ void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER])
     data_put_le(out + AT_SUM, data_hash(out, AT_SUM), 8);
 }
 
-/* Is there a header, is it plait's, and is it the one that was written? */
-static enum err check_frame(const char *path, const uint8_t *file, int64_t size,
-                            enum data_kind *kind)
-{
-    if (size < DATA_HEADER)
-        FAIL(ERR_DATA,
-             "data: %s has %lld byte%s, a token file begins with a header of %d; make it "
-             "with plait data prepare",
-             path, (long long)size, text_plural(size, "s"), DATA_HEADER);
-    *kind = DATA_TOKENS;
-    while (*kind < DATA_KINDS && memcmp(file, kinds[*kind].magic, MAGIC) != 0)
-        (*kind)++;
-    if (*kind == DATA_KINDS)
-        FAIL(ERR_DATA,
-             "data: %s begins with neither PLAITTOK nor PLAITROW, so it is no token file and no "
-             "row file; make one from text with plait data prepare, from numbers with plait data "
-             "import",
-             path);
-    uint64_t version = data_get_le(file + AT_VERSION, 4);
-    if (version != DATA_VERSION)
-        FAIL(ERR_DATA, "data: %s is a %s of version %llu, this program reads version %d; %s", path,
-             kinds[*kind].file, (unsigned long long)version, DATA_VERSION, kinds[*kind].again);
-    uint64_t found = data_hash(file, AT_SUM), noted = data_get_le(file + AT_SUM, 8);
-    if (found != noted)
-        FAIL(ERR_DATA,
-             "data: the header of %s hashes to %016llx, it says %016llx; the file is "
-             "damaged, copy it again or %s",
-             path, (unsigned long long)found, (unsigned long long)noted, kinds[*kind].again);
-    return ERR_OK;
-}
-
 /* The count that the header says is that of the bytes behind it. */
 static enum err check_count(const char *path, const uint8_t *file, int64_t size,
-                            struct data_header *h)
+                            struct data_set *h)
 {
     const struct kind *k = &kinds[h->kind];
     uint64_t there = (uint64_t)(size - DATA_HEADER), unit = (uint64_t)data_unit_bytes(h);
@@ -159,7 +128,7 @@ static enum err check_count(const char *path, const uint8_t *file, int64_t size,
 }
 
 static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
-                           struct data_header *h)
+                           struct data_set *h)
 {
     static const char legal[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     uint64_t token_bytes = data_get_le(file + AT_UNIT_BYTES, 4);
@@ -192,7 +161,7 @@ static enum err get_tokens(const char *path, const uint8_t *file, int64_t size,
 }
 
 static enum err get_rows(const char *path, const uint8_t *file, int64_t size,
-                         struct data_header *h)
+                         struct data_set *h)
 {
     uint64_t value = data_get_le(file + AT_UNIT_BYTES, 4);
     uint64_t features = data_get_le(file + AT_VOCAB, 8);
@@ -216,21 +185,46 @@ static enum err get_rows(const char *path, const uint8_t *file, int64_t size,
     h->classes = (int64_t)classes;
     h->height = (int)height;
     h->width = (int)width;
+    memcpy(h->tokenizer, "rows", sizeof "rows");
     return check_count(path, file, size, h);
 }
 
 enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
-                         struct data_header *out)
+                         struct data_set *out)
 {
-    struct data_header h = {.count = 0};
-    TRY(check_frame(path, file, size, &h.kind));
-    h.hash = data_get_le(file + AT_HASH, 8);
-    TRY(h.kind == DATA_ROWS ? get_rows(path, file, size, &h) : get_tokens(path, file, size, &h));
-    for (int i = h.kind == DATA_ROWS ? AT_ROWS_RESERVED : AT_TOKENS_RESERVED; i < AT_SUM; i++)
+    *out = (struct data_set){.count = 0};
+    if (size < DATA_HEADER)
+        FAIL(ERR_DATA,
+             "data: %s has %lld byte%s, a token file begins with a header of %d; make it "
+             "with plait data prepare",
+             path, (long long)size, text_plural(size, "s"), DATA_HEADER);
+    out->kind = DATA_TOKENS;
+    while (out->kind < DATA_KINDS && memcmp(file, kinds[out->kind].magic, MAGIC) != 0)
+        out->kind++;
+    if (out->kind == DATA_KINDS)
+        FAIL(ERR_DATA,
+             "data: %s begins with neither PLAITTOK nor PLAITROW, so it is no token file and no "
+             "row file; make one from text with plait data prepare, from numbers with plait data "
+             "import",
+             path);
+    const struct kind *k = &kinds[out->kind];
+    uint64_t version = data_get_le(file + AT_VERSION, 4);
+    if (version != DATA_VERSION)
+        FAIL(ERR_DATA, "data: %s is a %s of version %llu, this program reads version %d; %s", path,
+             k->file, (unsigned long long)version, DATA_VERSION, k->again);
+    uint64_t found = data_hash(file, AT_SUM), noted = data_get_le(file + AT_SUM, 8);
+    if (found != noted)
+        FAIL(ERR_DATA,
+             "data: the header of %s hashes to %016llx, it says %016llx; the file is "
+             "damaged, copy it again or %s",
+             path, (unsigned long long)found, (unsigned long long)noted, k->again);
+    out->hash = data_get_le(file + AT_HASH, 8);
+    bool rows = out->kind == DATA_ROWS;
+    TRY(rows ? get_rows(path, file, size, out) : get_tokens(path, file, size, out));
+    for (int i = rows ? AT_ROWS_RESERVED : AT_TOKENS_RESERVED; i < AT_SUM; i++)
         if (file[i])
             FAIL(ERR_DATA, "data: reserved byte %d of the header of %s is %d, the rule is 0; %s", i,
-                 path, file[i], kinds[h.kind].again);
-    *out = h;
+                 path, file[i], k->again);
     return ERR_OK;
 }
 
@@ -251,7 +245,7 @@ static enum err run_pass(const struct data_writer *w, struct fs_file *file,
     struct data_pass p = {.file = file};
     XXH3_64bits_reset(&p.hash);
     TRY(w->pass(w->arg, &p));
-    struct data_header h = *w->header;
+    struct data_set h = *w->header;
     h.hash = XXH3_64bits_digest(&p.hash);
     data_header_put(&h, header);
     return ERR_OK;

@@ -12,19 +12,6 @@
 
 enum { DATA_HEADER = 128, DATA_VERSION = 1, DATA_NAME = 32, DATA_VALUE = 4 /* bytes */ };
 
-struct data_header {
-    enum data_kind kind;
-    int64_t count; /* of tokens, of rows */
-    uint64_t hash; /* of their bytes */
-    /* tokens */
-    int token_bytes;
-    int64_t vocab;
-    char tokenizer[DATA_NAME];
-    /* rows */
-    int64_t features, classes;
-    int height, width; /* whose product is features */
-};
-
 /* Numbers of 1 to 8 bytes, little-endian; and a feature. */
 void data_put_le(uint8_t *to, uint64_t v, int bytes);
 uint64_t data_get_le(const uint8_t *from, int bytes);
@@ -34,14 +21,15 @@ uint64_t data_hash(const void *p, int64_t bytes);
 /* Bytes of a token for a vocabulary: 2 up to 65536 ids, else 4. */
 int data_token_bytes(int64_t vocab);
 /* Bytes of a token, or of a row with its label. */
-int64_t data_unit_bytes(const struct data_header *h);
+int64_t data_unit_bytes(const struct data_set *h);
 /* Bytes of the file; false, *out untouched, when 64 bits do not hold them. */
-bool data_file_bytes(const struct data_header *h, int64_t *out);
-void data_header_put(const struct data_header *h, uint8_t out[DATA_HEADER]);
+bool data_file_bytes(const struct data_set *h, int64_t *out);
+void data_header_put(const struct data_set *h, uint8_t out[DATA_HEADER]);
 /* Read and check the header of a file of `size` bytes, of which `file` has the first DATA_HEADER,
- * or all where there are fewer. `path` stands in messages. Errors: ERR_DATA. */
+ * or all where there are fewer: what it says into `out`, the rest of which is 0. `path` stands in
+ * messages. Errors: ERR_DATA. */
 enum err data_header_get(const char *path, const uint8_t *file, int64_t size,
-                         struct data_header *out);
+                         struct data_set *out);
 
 /* Where a text begins, behind the mark of its byte order. Errors: ERR_DATA. (data_prepare.c) */
 enum err data_text_begin(const struct fs_reader *text, const char *name, int64_t *at);
@@ -54,7 +42,7 @@ struct data_pass {
 };
 enum err data_put(struct data_pass *p, const void *bytes, int64_t n);
 struct data_writer {
-    const struct data_header *header; /* borrowed; what is counted in it a pass sets itself */
+    const struct data_set *header; /* borrowed; what is counted in it a pass sets itself */
     enum err (*pass)(void *arg, struct data_pass *p);
     void *arg;
     const char *source; /* "a text": in the message when the passes differ */

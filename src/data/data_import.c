@@ -21,7 +21,7 @@ enum { BLOCK = 65536, FIELD = 64, FIRST_ROOM = 1024 };
 
 struct job {
     const struct data_import *a;
-    struct data_header h;
+    struct data_set h;
     int64_t columns; /* of each row, as the first has; 0: not known */
     int64_t done;   /* bytes of earlier passes */
     double *value;  /* owned; [room] the values of a line, as they stand */
@@ -156,28 +156,23 @@ static enum err begin_rows(struct job *j)
     return a->to_height ? mem_new(j->h.features, sizeof *j->pixel, "a picture", &j->pixel) : ERR_OK;
 }
 
-static enum err put_label(struct job *j, const struct reader *r, double v)
-{
-    int64_t most = j->a->classes ? j->a->classes - 1 : INT32_MAX - 1;
-    if (!(v >= 0 && v <= (double)most && v == floor(v)))
-        FAIL(ERR_DATA, "data: %s %lld of %s has label %g in its %s column, the rule is a whole "
-                       "number from 0 to %lld; use --labels, --classes or another table", j->unit,
-             (long long)r->line, j->a->table, v, j->a->label_first ? "first" : "last",
-             (long long)most);
-    j->h.classes = j->a->classes ? j->a->classes : num_max(j->h.classes, (int64_t)v + 1);
-    data_put_le(j->row + DATA_VALUE * j->h.features, (uint64_t)v, DATA_VALUE);
-    return ERR_OK;
-}
-
 static enum err put_row(struct job *j, const struct reader *r, struct data_pass *p)
 {
     const struct data_import *a = j->a;
     const double *x = j->value + (a->label_first ? 1 : 0);
+    int64_t most = a->classes ? a->classes - 1 : INT32_MAX - 1;
     if (j->values != j->columns)
         FAIL(ERR_DATA, "data: line %lld of %s has %lld value%s, the rows before it have %lld; give "
                        "each row as many", (long long)r->line, a->table, (long long)j->values,
              text_plural(j->values, "s"), (long long)j->columns);
-    TRY(put_label(j, r, j->value[a->label_first ? 0 : j->columns - 1]));
+    double label = j->value[a->label_first ? 0 : j->columns - 1];
+    if (!(label >= 0 && label <= (double)most && label == floor(label)))
+        FAIL(ERR_DATA, "data: %s %lld of %s has label %g in its %s column, the rule is a whole "
+                       "number from 0 to %lld; use --labels, --classes or another table", j->unit,
+             (long long)r->line, a->table, label, a->label_first ? "first" : "last",
+             (long long)most);
+    j->h.classes = a->classes ? a->classes : num_max(j->h.classes, (int64_t)label + 1);
+    data_put_le(j->row + DATA_VALUE * j->h.features, (uint64_t)label, DATA_VALUE);
     if (j->pixel) {
         resize(x, (struct shape){a->height, a->width},
                (struct shape){a->to_height, a->to_width}, j->pixel);

@@ -37,33 +37,12 @@ static bool read_shape(const char *s, int64_t size[2])
     return *s == ')';
 }
 
-static enum err read_dictionary(const char *path, const char *s, struct data_npy *out)
-{
-    static const char types[] = "<f4 <f8 |u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 ";
-    const char *type = entry(s, "'descr':"), *order = entry(s, "'fortran_order':");
-    const char *shape = entry(s, "'shape':"), *known = NULL;
-    int64_t size[2];
-    if (type && *type == '\'' && strlen(type) > 4 && type[4] == '\'')
-        for (known = types; *known && memcmp(known, type + 1, 3) != 0; known += 4)
-            ;
-    if (!known || !*known)
-        FAIL(ERR_DATA, "data: array %s has elements of another kind than %s(its header: %.80s); "
-                       "save it as float32", path, types, s);
-    if (!order || strncmp(order, "False", 5) != 0 || !shape || !read_shape(shape, size))
-        FAIL(ERR_DATA, "data: array %s is not one of two dimensions in C order (its header: "
-                       "%.80s); save a row for each sample", path, s);
-    out->rows = size[0];
-    out->columns = size[1];
-    out->type = known[1];
-    out->bytes = known[2] - '0';
-    return ERR_OK;
-}
-
 enum err data_npy_open(const struct fs_reader *file, const char *path, struct data_npy *out)
 {
+    static const char types[] = "<f4 <f8 |u1 |i1 |b1 <u2 <i2 <u4 <i4 <u8 <i8 ";
     uint8_t frame[FRAME];
-    char dictionary[DICTIONARY + 1];
-    int64_t bytes;
+    char s[DICTIONARY + 1];
+    int64_t bytes, size[2];
     *out = (struct data_npy){.bytes = 0};
     if (file->size < FRAME)
         return ERR_OK;
@@ -76,10 +55,20 @@ enum err data_npy_open(const struct fs_reader *file, const char *path, struct da
         FAIL(ERR_DATA, "data: array %s has version %d and a header of %lld bytes, read are "
                        "versions 1 to 3 with at most %d; save it again with numpy.save", path,
              frame[6], (long long)n, DICTIONARY);
-    TRY(fs_reader_get(file, begin, n, dictionary));
-    dictionary[n] = '\0';
-    TRY(read_dictionary(path, dictionary, out));
-    out->at = begin + n;
+    TRY(fs_reader_get(file, begin, n, s));
+    s[n] = '\0';
+    const char *type = entry(s, "'descr':"), *order = entry(s, "'fortran_order':");
+    const char *shape = entry(s, "'shape':"), *known = NULL;
+    if (type && *type == '\'' && strlen(type) > 4 && type[4] == '\'')
+        for (known = types; *known && memcmp(known, type + 1, 3) != 0; known += 4)
+            ;
+    if (!known || !*known)
+        FAIL(ERR_DATA, "data: array %s has elements of another kind than %s(its header: %.80s); "
+                       "save it as float32", path, types, s);
+    if (!order || strncmp(order, "False", 5) != 0 || !shape || !read_shape(shape, size))
+        FAIL(ERR_DATA, "data: array %s is not one of two dimensions in C order (its header: "
+                       "%.80s); save a row for each sample", path, s);
+    *out = (struct data_npy){size[0], size[1], begin + n, known[2] - '0', known[1]};
     if (!num_mul(out->rows, out->columns, &bytes) || !num_mul(bytes, out->bytes, &bytes) ||
         bytes != file->size - out->at)
         FAIL(ERR_DATA, "data: array %s says %lld x %lld elements of %d bytes behind a header of "

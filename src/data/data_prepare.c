@@ -23,7 +23,7 @@ struct job {
     const struct data_prepare *a;
     int64_t *size;        /* owned; bytes of each text */
     int64_t done, all;    /* bytes of text, both passes */
-    struct data_header h;
+    struct data_set h;
 };
 
 static enum err put(struct job *j, struct data_pass *p, const uint8_t *tokens, int64_t n)

@@ -37,28 +37,22 @@ static enum err pass_tokens(void *arg, struct data_pass *p)
 }
 
 /* A row's numbers: of its centre, then its own, then as the file has them. */
-static void draw_row(const struct data_random *a, int64_t row, double *of, uint8_t *out)
-{
-    int64_t n = a->features;
-    uint32_t label = draw(a, LABELS, row, a->classes);
-    num_normals(a->seed, CENTRES, label * n, n, of);
-    num_normals(a->seed, NOISE, row * n, n, of + n);
-    for (int64_t i = 0; i < n; i++)
-        data_put_value(out + DATA_VALUE * i, (float)(centre_std * of[i] + of[n + i]));
-    data_put_le(out + DATA_VALUE * n, label, DATA_VALUE);
-}
-
 static enum err pass_rows(void *arg, struct data_pass *p)
 {
     const struct data_random *a = arg;
-    int64_t bytes = DATA_VALUE * (a->features + 1);
+    int64_t n = a->features;
     double *of;
-    TRY(mem_new(3 * a->features + 1, sizeof *of, "a row", &of));
-    uint8_t *row = (uint8_t *)(of + 2 * a->features);
+    TRY(mem_new(3 * n + 1, sizeof *of, "a row", &of));
+    uint8_t *row = (uint8_t *)(of + 2 * n);
     enum err err = ERR_OK;
-    for (int64_t i = 0; i < a->count && err == ERR_OK; i++) {
-        draw_row(a, i, of, row);
-        err = data_put(p, row, bytes);
+    for (int64_t k = 0; k < a->count && err == ERR_OK; k++) {
+        uint32_t label = draw(a, LABELS, k, a->classes);
+        num_normals(a->seed, CENTRES, label * n, n, of);
+        num_normals(a->seed, NOISE, k * n, n, of + n);
+        for (int64_t i = 0; i < n; i++)
+            data_put_value(row + DATA_VALUE * i, (float)(centre_std * of[i] + of[n + i]));
+        data_put_le(row + DATA_VALUE * n, label, DATA_VALUE);
+        err = data_put(p, row, DATA_VALUE * (n + 1));
     }
     mem_free(of);
     return err;
@@ -68,7 +62,7 @@ enum err data_random(const struct data_random *a)
 {
     struct data_random mine = *a;
     bool rows = a->features != 0;
-    struct data_header h = {.kind = rows ? DATA_ROWS : DATA_TOKENS, .vocab = a->vocab,
+    struct data_set h = {.kind = rows ? DATA_ROWS : DATA_TOKENS, .vocab = a->vocab,
                             .count = a->count, .tokenizer = "random", .features = a->features,
                             .classes = a->classes, .height = 1, .width = (int)a->features};
     int64_t bytes;

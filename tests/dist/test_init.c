@@ -117,7 +117,7 @@ static void put_tokens(const char *name, const char *tokenizer, int64_t vocab, i
 {
     char path[FOLDER_PATH];
     uint8_t bytes[DATA_HEADER + 2 * 4096];
-    struct data_header h = {.token_bytes = 2, .vocab = vocab, .count = n};
+    struct data_set h = {.token_bytes = 2, .vocab = vocab, .count = n};
     for (int i = 0; i < n; i++) {
         int64_t id = (7 * i * i + 3 * i + i / 9) % vocab;
         bytes[DATA_HEADER + 2 * i] = (uint8_t)id;

@@ -302,7 +302,7 @@ static inline void illegal_files(void)
     uint8_t file[4096];
     int64_t tokens;
     struct fs_map m;
-    struct data_header h;
+    struct data_set h;
     for (int i = 0; i < 100; i++)
         memcpy(body + 12 * i, line, 12);
     CHECK_OK(fs_put("text.txt", body, sizeof body));

@@ -33,7 +33,7 @@ static enum err prepare(const char *const *text, int texts, const char *out, int
 /* A token file of `count` ids id(i). */
 static void put_tokens(const char *path, int64_t vocab, int64_t count, uint32_t (*id)(int64_t))
 {
-    struct data_header h = {.token_bytes = data_token_bytes(vocab),
+    struct data_set h = {.token_bytes = data_token_bytes(vocab),
                             .vocab = vocab,
                             .count = count,
                             .tokenizer = "test"};
@@ -311,7 +311,7 @@ static void test_beyond_32_bits(void)
 {
     const int64_t count = ((int64_t)1 << 31) + 1001;
     const char *path = DIR "/sparse.tok";
-    struct data_header h = {.token_bytes = 2, .vocab = 257, .count = count, .tokenizer = "bytes"};
+    struct data_set h = {.token_bytes = 2, .vocab = 257, .count = count, .tokenizer = "bytes"};
     uint8_t head[DATA_HEADER], tail[2000];
     struct data_set d;
     int32_t x[1001];

@@ -34,7 +34,7 @@ enum { EDGES = sizeof edges / sizeof *edges };
 /* A good file of COUNT tokens of the bytes tokenizer. */
 static void make_good(uint8_t file[SIZE])
 {
-    struct data_header h = {.token_bytes = 2, .vocab = 257, .count = COUNT, .tokenizer = "bytes"};
+    struct data_set h = {.token_bytes = 2, .vocab = 257, .count = COUNT, .tokenizer = "bytes"};
     for (int i = 0; i < COUNT; i++)
         put_le(file + DATA_HEADER + 2 * i, (uint64_t)(i * 12), 2);
     h.hash = data_hash(file + DATA_HEADER, 2 * COUNT);
@@ -180,7 +180,7 @@ static void test_fuzz(void)
     int accepted = 0;
     make_good(good);
     for (int round = 0; round < 150000; round++) {
-        struct data_header h;
+        struct data_set h;
         int64_t size = SIZE;
         memcpy(bad, good, SIZE);
         for (int64_t n = test_range(1, 4); n-- > 0;) {
@@ -278,7 +278,7 @@ static void test_prepare_refusals(void)
 
 static bool file_bytes(int64_t tokens, int token_bytes, int64_t *out)
 {
-    return data_file_bytes(&(struct data_header){.count = tokens, .token_bytes = token_bytes}, out);
+    return data_file_bytes(&(struct data_set){.count = tokens, .token_bytes = token_bytes}, out);
 }
 
 /* Texts that long cannot be made here; the arithmetic that stops them can be asked. */

@@ -58,7 +58,7 @@ static void bytes_of_a_file(void)
 {
     uint8_t file[SIZE], again[DATA_HEADER];
     struct data_set d;
-    struct data_header h;
+    struct data_set h;
     float x[FEATURES];
     int32_t label;
     make_good(file);
@@ -207,7 +207,7 @@ static void random_headers(void)
     int accepted = 0;
     make_good(good);
     for (int round = 0; round < 150000; round++) {
-        struct data_header h;
+        struct data_set h;
         int64_t size = SIZE;
         memcpy(bad, good, SIZE);
         for (int64_t n = test_range(1, 3); n-- > 0;)
