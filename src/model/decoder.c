@@ -16,20 +16,6 @@ static const struct model_traits *traits(const struct model *a)
     return a->kind == MODEL_LLAMA ? &model_llama : &model_gpt;
 }
 
-static enum err check_gpt(const struct model *a)
-{
-    if (a->kv_heads != a->heads)
-        FAIL(ERR_CONFIG, "model.kv_heads is %lld, but gpt has one key head for each of "
-                         "model.heads %lld; use %lld, or model.kind llama",
-             (long long)a->kv_heads, (long long)a->heads, (long long)a->heads);
-    if (a->heads * a->head_dim != a->hidden)
-        FAIL(ERR_CONFIG, "model.heads %lld times model.head_dim %lld is %lld, but gpt needs "
-                         "model.hidden, %lld; use head_dim hidden / heads",
-             (long long)a->heads, (long long)a->head_dim, (long long)(a->heads * a->head_dim),
-             (long long)a->hidden);
-    return ERR_OK;
-}
-
 /* "1, 2, 4" : divisors of n, at most the 12 nearest to `near`. */
 static void list_divisors(int64_t n, int64_t near, char *buf, size_t size)
 {
@@ -64,8 +50,15 @@ static enum err check(const struct model *a)
         FAIL(ERR_CONFIG, "model.kv_heads %lld does not divide model.heads %lld; use %s",
              (long long)a->kv_heads, (long long)a->heads, legal);
     }
-    if (a->kind == MODEL_GPT)
-        TRY(check_gpt(a));
+    if (a->kind == MODEL_GPT && a->kv_heads != a->heads)
+        FAIL(ERR_CONFIG, "model.kv_heads is %lld, but gpt has one key head for each of "
+                         "model.heads %lld; use %lld, or model.kind llama",
+             (long long)a->kv_heads, (long long)a->heads, (long long)a->heads);
+    if (a->kind == MODEL_GPT && a->heads * a->head_dim != a->hidden)
+        FAIL(ERR_CONFIG, "model.heads %lld times model.head_dim %lld is %lld, but gpt needs "
+                         "model.hidden, %lld; use head_dim hidden / heads",
+             (long long)a->heads, (long long)a->head_dim, (long long)(a->heads * a->head_dim),
+             (long long)a->hidden);
     if (!traits(a)->positions && a->head_dim % 2)
         FAIL(ERR_CONFIG, "model.head_dim is %lld, but rotary positions turn pairs; use an even "
                          "number, %lld or %lld",

@@ -26,19 +26,6 @@ const char *model_layer_name(const struct layer *l, char buf[MODEL_NAME_MAX])
     return buf;
 }
 
-/* A layer's parameters being listed. */
-struct model_params {
-    const struct layer *layer;
-    struct model_param *out;
-    int n;
-    bool apart;
-};
-
-bool model_is_apart(const struct model_params *to)
-{
-    return to->apart;
-}
-
 struct model_param *model_put(struct model_params *to, enum param_id role, const char *what,
                               int64_t rows, int64_t cols)
 {
@@ -91,16 +78,6 @@ int64_t model_saved(const struct layer *l, const struct model_dims *d, enum mode
 int64_t model_kept(const struct layer *l, const struct model_dims *d, enum model_keep id)
 {
     return l->type->kept ? l->type->kept(d, id) : 0;
-}
-
-int64_t model_input_saved(const struct model_dims *d, enum model_save id)
-{
-    return id == SAVE_X ? d->nl * d->in * d->ct : 0;
-}
-
-int64_t model_gradient_work(const struct model_dims *d, enum model_work id)
-{
-    return id == WORK_D ? d->nl * d->c * d->ct : 0;
 }
 
 /* The norm's input and statistics, for its gradient. Its output is the weight gradient's of the

@@ -13,7 +13,7 @@ static void params(const struct layer *l, struct model_params *to)
     const struct layer_dims *d = &l->dims;
     if (d->norm)
         model_put_norm(to);
-    if (d->tied && !model_is_apart(to))
+    if (d->tied && !to->apart)
         return; /* the rank's own embedding serves */
     struct model_param *w = model_put_matrix(to, PARAM_HEAD_W, "weight",
                                              (int64_t[]){d->vocab, d->in}, SLICE_VOCAB);

@@ -2,9 +2,49 @@
  *
  * A multilayer perceptron that tells a class: rows of floats, linear layers with ReLU between them,
  * and the last one with the softmax cross entropy, as one layer. Its layers are called input, fc1,
- * relu1, fc2, ..., and the last fcN, which is its head.
+ * relu1, fc2, ..., and the last fcN, which is its head. Those before the head as numbers, too:
+ * tensor ranks do not cut them.
  */
 #include "model/model.h"
+
+static int64_t gradient_work(const struct model_dims *d, enum model_work id)
+{
+    return id == WORK_D ? d->nl * d->c * d->ct : 0;
+}
+
+/* The input, for the weight's gradient, or for the sign that ReLU's asks for. */
+static int64_t input_saved(const struct model_dims *d, enum model_save id)
+{
+    return id == SAVE_X ? d->nl * d->in * d->ct : 0;
+}
+
+static void linear_params(const struct layer *l, struct model_params *to)
+{
+    const struct layer_dims *d = &l->dims;
+    model_put_matrix(to, PARAM_LINEAR_W, "weight", (int64_t[]){d->out, d->in}, SLICE_NONE);
+    model_put(to, PARAM_LINEAR_B, "bias", d->out, 1);
+}
+
+static int64_t linear_kept(const struct model_dims *d, enum model_keep id)
+{
+    return id == KEEP_D_SUBLAYER ? d->nl * d->out * d->ct : 0;
+}
+
+static double linear_weights(const struct layer *l)
+{
+    return (double)l->dims.in * (double)l->dims.out;
+}
+
+/* The rows are made numbers of the compute type. Nobody wants the gradient of that, but a stage
+ * behind it may send one. */
+const struct layer_type layer_type_input = {
+    .name = "input", .part = LAYER_INPUT, .work = gradient_work, .leaf = true};
+const struct layer_type layer_type_linear = {
+    .name = "linear", .part = LAYER_LINEAR, .params = linear_params, .saved = input_saved,
+    .kept = linear_kept, .work = gradient_work, .weights = linear_weights};
+/* The gradient of its output may become that of its input in place, so none is kept. */
+const struct layer_type layer_type_relu = {
+    .name = "relu", .part = LAYER_RELU, .saved = input_saved, .work = gradient_work};
 
 struct model model_of_widths(const int64_t *width, int64_t n)
 {

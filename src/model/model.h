@@ -8,7 +8,8 @@
  * takes a slash: (n/sp, C), (n, H*D/tp).
  *
  * A model is a list of layers, each of a type. All that is known of a type as numbers is its row
- * (struct layer_type, one file a type); pipeline stages are runs of the list, any runs.
+ * (struct layer_type, in a file layer_*.c or its model's); pipeline stages are runs of the list, any
+ * runs.
  */
 #ifndef PLAIT_MODEL_MODEL_H
 #define PLAIT_MODEL_MODEL_H
@@ -299,7 +300,12 @@ struct model_said {
 
 /* A type of layers as numbers; NULL: it has none. Bytes are not yet rounded to the arena's
  * alignment. Its math has the same name (model/). */
-struct model_params; /* a layer's list, being written */
+struct model_params { /* a layer's list, being written */
+    const struct layer *layer;
+    struct model_param *out;
+    int n;
+    bool apart; /* on another rank than the embed */
+};
 struct layer_type {
     const char *name;
     enum layer_id part;
@@ -339,14 +345,10 @@ struct model_param *model_put_matrix(struct model_params *to, enum param_id role
                                      const char *what, const int64_t shape[2],
                                      enum model_slice slice);
 void model_put_norm(struct model_params *to);
-bool model_is_apart(const struct model_params *to); /* on another rank than the embed */
-/* What every sublayer has: of a norm; of its stream the scratch. Of other layers: their input; a
- * gradient. */
+/* What every sublayer has: of a norm; of its stream the scratch. */
 int64_t model_norm_saved(const struct model_dims *d, enum model_save id);
 int64_t model_norm_kept(const struct model_dims *d, enum model_keep id);
 int64_t model_stream_work(const struct model_dims *d, enum model_work id);
-int64_t model_input_saved(const struct model_dims *d, enum model_save id);
-int64_t model_gradient_work(const struct model_dims *d, enum model_work id);
 /* What tensor ranks start, beside GEMMs of so many FLOPs: collectives, so many bytes together; the
  * stream made whole, which it is without sp; the sum of what they have of it; all of a sublayer
  * whose GEMMs have so many columns (the first one's outputs, the last one's inputs). */

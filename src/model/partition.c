@@ -53,19 +53,14 @@ static double cost_of(const struct search *s, int stage)
     return s->sum[s->at[stage + 1]] - s->sum[s->at[stage]];
 }
 
-static void add_up(struct search *s)
-{
-    for (int i = 0; i < s->p->stages; i++)
-        s->total[i] = 0;
-    for (int i = 0; i < s->p->stages; i++)
-        s->total[rank_of(s->p, i)] += cost_of(s, i);
-}
-
 static struct uneven uneven_of(struct search *s)
 {
     struct uneven u = {0};
     s->work += s->p->stages;
-    add_up(s);
+    for (int i = 0; i < s->p->stages; i++)
+        s->total[i] = 0;
+    for (int i = 0; i < s->p->stages; i++)
+        s->total[rank_of(s->p, i)] += cost_of(s, i);
     for (int i = 0; i < s->p->stages; i++) {
         double alone = cost_of(s, i);
         u.by[0] = fmax(u.by[0], s->total[i]);
@@ -159,14 +154,6 @@ static bool improve(struct search *s, enum moves kind)
     return f.moves > 0;
 }
 
-static void move_all(struct search *s)
-{
-    while (s->work < WORK_MOST &&
-           (improve(s, BOUNDS) || (s->p->stages <= PAIRS_MOST && improve(s, PAIRS)) ||
-            improve(s, SHIFTS)))
-        ;
-}
-
 /* The stage that one more item hurts least. */
 static int cheapest(const struct search *s, const double *alone)
 {
@@ -232,36 +219,19 @@ static void halve(struct search *s)
     ENSURE(fill(s, good * (1 + 1e-12)));
 }
 
-static void search_close(struct search *s)
-{
-    mem_free(s->sum);
-    mem_free(s->total);
-    mem_free(s->at);
-}
-
-static enum err search_open(struct search *s, const struct partition *p)
-{
-    *s = (struct search){.p = p};
-    enum err err = mem_new(p->items + 1, sizeof *s->sum, "the cut", &s->sum);
-    if (err == ERR_OK)
-        err = mem_new(2 * p->stages, sizeof *s->total, "the cut", &s->total);
-    if (err == ERR_OK)
-        err = mem_new(p->stages + 1, sizeof *s->at, "the cut", &s->at);
-    for (int64_t i = 0; err == ERR_OK && i < p->items; i++)
-        s->sum[i + 1] = s->sum[i] + p->cost[i];
-    if (err != ERR_OK)
-        search_close(s);
-    return err;
-}
-
 enum err partition_improve(const struct partition *p, int64_t *at, double most[2])
 {
-    struct search s;
+    struct search s = {.p = p};
     size_t bytes = (size_t)(p->stages + 1) * sizeof *at;
+    enum err err;
     ENSURE(p->stages >= 1 && p->stages <= p->items && at[0] == 0 && at[p->stages] == p->items);
     for (int i = 0; p->rank && i < p->stages; i++)
         ENSURE(p->rank[i] < p->stages);
-    TRY(search_open(&s, p));
+    TRY_OR(out, mem_new(p->items + 1, sizeof *s.sum, "the cut", &s.sum));
+    TRY_OR(out, mem_new(2 * p->stages, sizeof *s.total, "the cut", &s.total));
+    TRY_OR(out, mem_new(p->stages + 1, sizeof *s.at, "the cut", &s.at));
+    for (int64_t i = 0; i < p->items; i++)
+        s.sum[i + 1] = s.sum[i] + p->cost[i];
     memcpy(s.at, at, bytes);
     struct uneven best = uneven_of(&s);
     most[0] = best.by[0];
@@ -271,7 +241,10 @@ enum err partition_improve(const struct partition *p, int64_t *at, double most[2
             deal(&s, s.total + p->stages);
         if (start == 2)
             halve(&s);
-        move_all(&s);
+        while (s.work < WORK_MOST &&
+               (improve(&s, BOUNDS) || (p->stages <= PAIRS_MOST && improve(&s, PAIRS)) ||
+                improve(&s, SHIFTS)))
+            ;
         struct uneven here = uneven_of(&s);
         if (is_less(&here, &best)) {
             best = here;
@@ -279,6 +252,9 @@ enum err partition_improve(const struct partition *p, int64_t *at, double most[2
         }
     }
     most[1] = best.by[0];
-    search_close(&s);
-    return ERR_OK;
+out:
+    mem_free(s.sum);
+    mem_free(s.total);
+    mem_free(s.at);
+    return err;
 }
