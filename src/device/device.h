@@ -87,9 +87,6 @@ struct dev_ops {
     /* (optional) NULL, both: nothing is chosen by measuring (dev_choices, dev_choose). */
     enum err (*choices)(struct dev *d, struct text *out);
     enum err (*choose)(struct dev *d, const char *choices, bool *taken);
-    /* The stream itself, for a transport that puts its own work in order with it (cuda: the
-     * cudaStream_t); NULL where work is done at once. */
-    void *(*stream)(struct dev *d);
 
     /* One operation, queued. What the device has no way of its own for goes to dev_plain_run. */
     op_fn *run;
@@ -113,6 +110,8 @@ struct dev {
         struct { enum dtype ct, at, logits; int64_t chunk; }; /* the same, by name */
     };
     bool async;        /* the host runs ahead of the device */
+    void *stream;      /* for a transport that puts its own work in order with it (cuda: the
+                          cudaStream_t); NULL where work is done at once */
     int64_t workspace_bytes; /* of its memory, for itself: dev_workspace_bytes */
     int64_t graph_bytes;     /* of these, what it takes only when it captures a graph */
     enum err (*watch)(void *arg); /* asked in each wait of the host; NULL: nobody */
@@ -211,7 +210,7 @@ void dev_watch(struct dev *d, enum err (*check)(void *arg), void *arg);
 /* The answer, for sync and event_synchronize. */
 enum err dev_waited(const struct dev *d);
 
-/* Built in? One line on what it is and can do ("cpu: f32 GEMMs in avx2; bf16 by conversion to f32"). */
+/* Built in? One line on what it is and can do ("cpu: f32 GEMMs in avx2; ..."). */
 bool dev_built(enum dev_kind k);
 void dev_describe_kind(enum dev_kind k, char *buf, size_t n);
 /* A line on each of this kind that the machine has (GPUs); none where there are no such units. */

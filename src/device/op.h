@@ -291,10 +291,11 @@ struct snapshot {
  * Kernels: ref computes each, which is its plain way; of two the arguments are flat vectors. The
  * others are made of these, or are steps on the host's memory, where a device has no way of its own
  * (plain.h). */
-#define OP_KERNELS(X)                                                             \
+#define OP_MATRIX_KERNELS(X)                                                      \
     X(OP_GEMM, gemm, gemm, dev_gemm, ref_gemm)                                    \
     X(OP_ATTN, attn, attn, dev_attn, ref_attn)                                    \
-    X(OP_ATTN_GRAD, attn_grad, attn_grad, dev_attn_grad, ref_attn_grad)           \
+    X(OP_ATTN_GRAD, attn_grad, attn_grad, dev_attn_grad, ref_attn_grad)
+#define OP_ROW_KERNELS(X)                                                         \
     X(OP_NORM, norm, norm, dev_norm, ref_norm)                                    \
     X(OP_NORM_GRAD, norm_grad, norm_grad, dev_norm_grad, ref_norm_grad)           \
     X(OP_ROPE, rope, rope, dev_rope, ref_rope)                                    \
@@ -315,6 +316,7 @@ struct snapshot {
     X(OP_ADAMW, adamw, adamw, dev_adamw, ref_adamw)                               \
     X(OP_SUM, sum, sum, dev_sum, ref_sum)                                         \
     X(OP_SUMSQ, sumsq, sumsq, dev_sumsq, ref_sumsq)
+#define OP_KERNELS(X) OP_MATRIX_KERNELS(X) OP_ROW_KERNELS(X)
 #define OP_FLAT_KERNELS(X)                     \
     X(OP_CAST, cast, flat, dev_cast, ref_cast) \
     X(OP_ADD, add, flat, dev_add, ref_add)

@@ -139,9 +139,3 @@ enum err dev_plain_timer_read(struct dev *d, int64_t which, double *seconds)
     *seconds = d->timer[which];
     return ERR_OK;
 }
-
-void *dev_plain_stream(struct dev *d)
-{
-    (void)d;
-    return NULL;
-}

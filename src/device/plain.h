@@ -21,7 +21,6 @@ enum err dev_plain_snapshot_synchronize(struct dev *d, bool *there);
 enum err dev_plain_timer_alloc(struct dev *d, int64_t n, int64_t *first);
 enum err dev_plain_timer_record(struct dev *d, int64_t which);
 enum err dev_plain_timer_read(struct dev *d, int64_t which, double *seconds);
-void *dev_plain_stream(struct dev *d);
 
 /* Nothing waits, nothing is to be put in order, and time is the host's. */
 #define DEV_PLAIN_SLOTS                                                                            \
@@ -29,7 +28,6 @@ void *dev_plain_stream(struct dev *d);
     .sync = dev_plain_sync, .snapshot_ready = dev_plain_event, .snapshot_join = dev_plain_event,   \
     .snapshot_synchronize = dev_plain_snapshot_synchronize, .event_record = dev_plain_event,       \
     .event_synchronize = dev_plain_event, .timer_alloc = dev_plain_timer_alloc,                    \
-    .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read,                    \
-    .stream = dev_plain_stream
+    .timer_record = dev_plain_timer_record, .timer_read = dev_plain_timer_read
 
 #endif

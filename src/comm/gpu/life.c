@@ -342,7 +342,7 @@ static enum err open_device(struct comm_world *w, struct dev *d)
     struct comm_gpu *q;
     TRY(mem_new(1, sizeof *q, "NCCL", &q));
     q->device = (struct comm_device){.ops = &gpu_ops, .world = w};
-    q->stream = d->ops->stream(d);
+    q->stream = d->stream;
     if (pthread_mutex_init(&q->lock, NULL) != 0) {
         mem_free(q);
         FAIL(ERR_MEMORY, "comm: no lock for rank %d's GPU", w->rank);

@@ -74,32 +74,20 @@ static enum err cpu_snapshot(struct dev *d, const struct snapshot *a)
 
 static enum err cpu_run(struct dev *d, const struct op *op)
 {
+    const struct attn *a = op->kind == OP_ATTN        ? &op->attn
+                           : op->kind == OP_ATTN_GRAD ? &op->attn_grad.f
+                                                      : NULL;
+    if (a && a->d > CPU_HEAD_MAX)
+        FAIL(ERR_CONFIG, "cpu: attention heads of %lld elements do not fit this device's tiles; "
+                         "use heads of at most %d", (long long)a->d, CPU_HEAD_MAX);
+    ENSURE(!a || (a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->tk >= a->tq));
     switch (op->kind) {
-    case OP_GEMM: return cpu_gemm(d, &op->gemm);
-    case OP_BIAS_GRAD: return cpu_bias_grad(d, &op->bias_grad);
-    case OP_NORM: return cpu_norm(d, &op->norm);
-    case OP_NORM_GRAD: return cpu_norm_grad(d, &op->norm_grad);
-    case OP_ATTN: return cpu_attn(d, &op->attn);
-    case OP_ATTN_GRAD: return cpu_attn_grad(d, &op->attn_grad);
-    case OP_ROPE: return cpu_rope(d, &op->rope);
-    case OP_SWIGLU: return cpu_swiglu(d, &op->swiglu);
-    case OP_SWIGLU_GRAD: return cpu_swiglu_grad(d, &op->swiglu_grad);
-    case OP_RELU: return cpu_relu(d, &op->relu);
-    case OP_RELU_GRAD: return cpu_relu_grad(d, &op->relu_grad);
-    case OP_RESIDUAL: return cpu_residual(d, &op->residual);
-    case OP_DROPOUT: return cpu_dropout(d, &op->dropout);
-    case OP_EMBED: return cpu_embed(d, &op->embed);
-    case OP_EMBED_GRAD: return cpu_embed_grad(d, &op->embed_grad);
-    case OP_POS_ADD: return cpu_pos_add(d, &op->pos_add);
-    case OP_POS_GRAD: return cpu_pos_grad(d, &op->pos_grad);
-    case OP_XENT_MAX: return cpu_xent_max(d, &op->xent_max);
-    case OP_XENT_SUM: return cpu_xent_sum(d, &op->xent_sum);
-    case OP_XENT_GRAD: return cpu_xent_grad(d, &op->xent_grad);
-    case OP_ADAMW: return cpu_adamw(d, &op->adamw);
-    case OP_SUM: return cpu_sum(d, &op->sum);
-    case OP_SUMSQ: return cpu_sumsq(d, &op->sumsq);
-    case OP_CAST: return cpu_cast(d, &op->cast);
-    case OP_ADD: return cpu_add(d, &op->add);
+#define CPU_CASE(kind, member, type, call) \
+    case kind:                             \
+        call(cpu_of(d), &op->member);      \
+        return ERR_OK;
+        CPU_OPS(CPU_CASE)
+#undef CPU_CASE
     case OP_SNAPSHOT: return cpu_snapshot(d, &op->snapshot);
     default:
         return dev_plain_run(d, op);

@@ -91,32 +91,37 @@ struct cpu {
     bool tiles; /* GEMMs and attention on AMX tiles */
 };
 
-/* Operations that have a way here; cpu.c chooses among them (cpu_run). */
-enum err cpu_gemm(struct dev *d, const struct gemm *g);
-enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a);
-enum err cpu_norm(struct dev *d, const struct norm *a);
-enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a);
-enum err cpu_attn(struct dev *d, const struct attn *a);
-enum err cpu_attn_grad(struct dev *d, const struct attn_grad *a);
-enum err cpu_rope(struct dev *d, const struct rope *a);
-enum err cpu_swiglu(struct dev *d, const struct swiglu *a);
-enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a);
-enum err cpu_relu(struct dev *d, const struct relu *a);
-enum err cpu_relu_grad(struct dev *d, const struct relu_grad *a);
-enum err cpu_residual(struct dev *d, const struct residual *a);
-enum err cpu_dropout(struct dev *d, const struct dropout *a);
-enum err cpu_embed(struct dev *d, const struct embed *a);
-enum err cpu_embed_grad(struct dev *d, const struct embed_grad *a);
-enum err cpu_pos_add(struct dev *d, const struct pos_add *a);
-enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a);
-enum err cpu_xent_max(struct dev *d, const struct xent *x);
-enum err cpu_xent_sum(struct dev *d, const struct xent *x);
-enum err cpu_xent_grad(struct dev *d, const struct xent *x);
-enum err cpu_adamw(struct dev *d, const struct adamw *a);
-enum err cpu_sum(struct dev *d, const struct sum *a);
-enum err cpu_sumsq(struct dev *d, const struct sumsq *a);
-enum err cpu_cast(struct dev *d, const struct flat *a);
-enum err cpu_add(struct dev *d, const struct flat *a);
+/* Operations that have a way here, X(kind, member of struct op, struct of its arguments, function).
+ * None of them can fail; what is refused, cpu_run refuses. */
+#define CPU_OPS(X)                                               \
+    X(OP_GEMM, gemm, gemm, cpu_gemm)                             \
+    X(OP_ATTN, attn, attn, cpu_attn)                             \
+    X(OP_ATTN_GRAD, attn_grad, attn_grad, cpu_attn_grad)         \
+    X(OP_BIAS_GRAD, bias_grad, bias_grad, cpu_bias_grad)         \
+    X(OP_NORM, norm, norm, cpu_norm)                             \
+    X(OP_NORM_GRAD, norm_grad, norm_grad, cpu_norm_grad)         \
+    X(OP_ROPE, rope, rope, cpu_rope)                             \
+    X(OP_SWIGLU, swiglu, swiglu, cpu_swiglu)                     \
+    X(OP_SWIGLU_GRAD, swiglu_grad, swiglu_grad, cpu_swiglu_grad) \
+    X(OP_RELU, relu, relu, cpu_relu)                             \
+    X(OP_RELU_GRAD, relu_grad, relu_grad, cpu_relu_grad)         \
+    X(OP_RESIDUAL, residual, residual, cpu_residual)             \
+    X(OP_DROPOUT, dropout, dropout, cpu_dropout)                 \
+    X(OP_EMBED, embed, embed, cpu_embed)                         \
+    X(OP_EMBED_GRAD, embed_grad, embed_grad, cpu_embed_grad)     \
+    X(OP_POS_ADD, pos_add, pos_add, cpu_pos_add)                 \
+    X(OP_POS_GRAD, pos_grad, pos_grad, cpu_pos_grad)             \
+    X(OP_XENT_MAX, xent_max, xent, cpu_xent_max)                 \
+    X(OP_XENT_SUM, xent_sum, xent, cpu_xent_sum)                 \
+    X(OP_XENT_GRAD, xent_grad, xent, cpu_xent_grad)              \
+    X(OP_ADAMW, adamw, adamw, cpu_adamw)                         \
+    X(OP_SUM, sum, sum, cpu_sum)                                 \
+    X(OP_SUMSQ, sumsq, sumsq, cpu_sumsq)                         \
+    X(OP_CAST, cast, flat, cpu_cast)                             \
+    X(OP_ADD, add, flat, cpu_add)
+#define CPU_OP(kind, member, type, call) void call(struct cpu *p, const struct type *a);
+CPU_OPS(CPU_OP)
+#undef CPU_OP
 
 static inline struct cpu *cpu_of(struct dev *d)
 {

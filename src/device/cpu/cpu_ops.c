@@ -35,209 +35,162 @@ static void run_flat(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t n)
     cpu_pool_run(p->pool, fn, arg, num_ceil_div(n, CPU_RUN), GRAIN_ELEMENTS / CPU_RUN);
 }
 
-enum err cpu_bias_grad(struct dev *d, const struct bias_grad *a)
+void cpu_bias_grad(struct cpu *p, const struct bias_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_rows w = {.y = a->db, .f = a->dy, .n = a->n, .c = a->c, .bf16 = p->bf16};
     run_columns(p, p->simd->bias_grad, &w, a->c);
-    return ERR_OK;
 }
 
-enum err cpu_norm(struct dev *d, const struct norm *a)
+void cpu_norm(struct cpu *p, const struct norm *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_norm w = {*a, p->bf16};
     run_rows(p, p->simd->norm, &w, (int64_t[2]){a->n, a->c});
-    return ERR_OK;
 }
 
 /* The sums over rows come first: dx may be x, and then x is gone. */
-enum err cpu_norm_grad(struct dev *d, const struct norm_grad *a)
+void cpu_norm_grad(struct cpu *p, const struct norm_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_norm_grad w = {*a, p->bf16};
-    memset(a->dw, 0, (size_t)(a->c * dtype_size(d->at)));
+    memset(a->dw, 0, (size_t)(a->c * dtype_size(p->dev.at)));
     if (a->db)
-        memset(a->db, 0, (size_t)(a->c * dtype_size(d->at)));
+        memset(a->db, 0, (size_t)(a->c * dtype_size(p->dev.at)));
     run_columns(p, p->simd->norm_sums, &w, a->c);
     run_rows(p, p->simd->norm_grad, &w, (int64_t[2]){a->n, a->c});
-    return ERR_OK;
 }
 
-static enum err attn_check(const struct attn *a)
+void cpu_attn(struct cpu *p, const struct attn *a)
 {
-    if (a->d > CPU_HEAD_MAX)
-        FAIL(ERR_CONFIG, "cpu: attention heads of %lld elements do not fit this device's tiles; "
-                         "use heads of at most %d", (long long)a->d, CPU_HEAD_MAX);
-    ENSURE(a->kv_heads > 0 && a->heads % a->kv_heads == 0 && a->tk >= a->tq);
-    return ERR_OK;
-}
-
-enum err cpu_attn(struct dev *d, const struct attn *a)
-{
-    struct cpu *p = cpu_of(d);
     struct cpu_attn w = {*a, p->bf16};
-    TRY(attn_check(a));
     if (p->tiles) {
         cpu_amx_attn(p, a);
-        return ERR_OK;
+        return;
     }
     int64_t tiles = num_ceil_div(a->tq, p->simd->attn_queries);
     cpu_pool_run(p->pool, p->simd->attn, &w, a->b * a->heads * tiles, 1);
-    return ERR_OK;
 }
 
 /* Whole kv heads where there are enough of them for the threads and dq fits the scratch; else by
  * tiles, which gives the same bits (simd_attn.h). */
-enum err cpu_attn_grad(struct dev *d, const struct attn_grad *g)
+void cpu_attn_grad(struct cpu *p, const struct attn_grad *g)
 {
-    struct cpu *p = cpu_of(d);
     const struct attn *a = &g->f;
     struct cpu_attn_grad w = {*g, p->bf16};
-    TRY(attn_check(a));
     int64_t wide = num_ceil_div(a->d, p->simd->gemm_cols) * p->simd->gemm_cols;
     int64_t threads = cpu_pool_threads(p->pool), heads = a->b * a->kv_heads;
     int64_t group = a->heads / a->kv_heads;
     run_rows(p, p->simd->attn_delta, &w, (int64_t[2]){a->b * a->tq, a->heads * a->d});
     if (p->tiles) {
         cpu_amx_attn_grad(p, g);
-        return ERR_OK;
+        return;
     }
     if (group * a->tq * wide <= CPU_DQ_FLOATS && (threads == 1 || heads >= 2 * threads)) {
         cpu_pool_run(p->pool, p->simd->attn_grad, &w, heads, 1);
-        return ERR_OK;
+        return;
     }
     int64_t keys = num_ceil_div(a->tk, p->simd->attn_keys);
     int64_t queries = num_ceil_div(a->tq, p->simd->attn_queries);
     cpu_pool_run(p->pool, p->simd->attn_grad_keys, &w, heads * keys, 1);
     cpu_pool_run(p->pool, p->simd->attn_grad_queries, &w, a->b * a->heads * queries, 1);
-    return ERR_OK;
 }
 
-enum err cpu_rope(struct dev *d, const struct rope *a)
+void cpu_rope(struct cpu *p, const struct rope *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_rope w = {*a, p->bf16};
     run_rows(p, p->simd->rope, &w, (int64_t[2]){a->n, a->heads * a->d});
-    return ERR_OK;
 }
 
-enum err cpu_swiglu(struct dev *d, const struct swiglu *a)
+void cpu_swiglu(struct cpu *p, const struct swiglu *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_swiglu w = {.out = a->out, .gu = a->gu, .n = a->n, .f = a->f, .bf16 = p->bf16};
     run_rows(p, p->simd->swiglu, &w, (int64_t[2]){a->n, 2 * a->f});
-    return ERR_OK;
 }
 
-enum err cpu_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
+void cpu_swiglu_grad(struct cpu *p, const struct swiglu_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_swiglu w = {.out = a->dgu, .dout = a->dout, .gu = a->gu, .n = a->n, .f = a->f,
                            .bf16 = p->bf16};
     run_rows(p, p->simd->swiglu_grad, &w, (int64_t[2]){a->n, 2 * a->f});
-    return ERR_OK;
 }
 
-enum err cpu_relu_grad(struct dev *d, const struct relu_grad *a)
+void cpu_relu_grad(struct cpu *p, const struct relu_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_relu w = {*a, p->bf16};
     run_flat(p, p->simd->relu, &w, a->n);
-    return ERR_OK;
 }
 
 /* Its gradient where dy is x. */
-enum err cpu_relu(struct dev *d, const struct relu *a)
+void cpu_relu(struct cpu *p, const struct relu *a)
 {
-    return cpu_relu_grad(d, &(struct relu_grad){a->y, a->x, a->x, a->n});
+    cpu_relu_grad(p, &(struct relu_grad){a->y, a->x, a->x, a->n});
 }
 
-enum err cpu_residual(struct dev *d, const struct residual *a)
+void cpu_residual(struct cpu *p, const struct residual *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_rows w = {.y = a->y, .x = a->x, .f = a->f, .bias = a->bias, .n = a->n, .c = a->c,
                          .bf16 = p->bf16};
     if (a->drop.p > 0.0)
         w.drop = a->drop;
     run_rows(p, p->simd->residual, &w, (int64_t[2]){a->n, a->c});
-    return ERR_OK;
 }
 
-enum err cpu_dropout(struct dev *d, const struct dropout *a)
+void cpu_dropout(struct cpu *p, const struct dropout *a)
 {
-    return cpu_residual(
-        d, &(struct residual){.y = a->dx, .f = a->dy, .n = a->n, .c = a->c, .drop = a->drop});
+    cpu_residual(
+        p, &(struct residual){.y = a->dx, .f = a->dy, .n = a->n, .c = a->c, .drop = a->drop});
 }
 
-enum err cpu_embed(struct dev *d, const struct embed *a)
+void cpu_embed(struct cpu *p, const struct embed *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_table t = {.to = a->out, .from = a->w, .token = a->token, .n = a->n, .c = a->c,
                           .v0 = a->v0, .rows = a->rows, .bf16 = p->bf16};
     run_rows(p, p->simd->embed, &t, (int64_t[2]){a->n, a->c});
-    return ERR_OK;
 }
 
-enum err cpu_embed_grad(struct dev *d, const struct embed_grad *a)
+void cpu_embed_grad(struct cpu *p, const struct embed_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_table t = {.to = a->dw, .from = a->dy, .token = a->token, .n = a->n, .c = a->c,
                           .v0 = a->v0, .rows = a->rows, .bf16 = p->bf16};
     run_columns(p, p->simd->embed_grad, &t, a->c);
-    return ERR_OK;
 }
 
-enum err cpu_pos_add(struct dev *d, const struct pos_add *a)
+void cpu_pos_add(struct cpu *p, const struct pos_add *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_table w = {.to = a->x, .from = a->w, .n = a->n, .c = a->c, .rows = a->t,
                           .row0 = a->row0, .bf16 = p->bf16};
     run_rows(p, p->simd->pos_add, &w, (int64_t[2]){a->n, a->c});
-    return ERR_OK;
 }
 
-enum err cpu_pos_grad(struct dev *d, const struct pos_grad *a)
+void cpu_pos_grad(struct cpu *p, const struct pos_grad *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_table w = {.to = a->dw, .from = a->dy, .n = a->n, .c = a->c, .rows = a->t,
                           .row0 = a->row0, .bf16 = p->bf16};
     run_columns(p, p->simd->pos_grad, &w, a->c);
-    return ERR_OK;
 }
 
-enum err cpu_xent_max(struct dev *d, const struct xent *x)
+void cpu_xent_max(struct cpu *p, const struct xent *x)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_max, &w, (int64_t[2]){x->n, x->v});
-    return ERR_OK;
 }
 
-enum err cpu_xent_sum(struct dev *d, const struct xent *x)
+void cpu_xent_sum(struct cpu *p, const struct xent *x)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_sum, &w, (int64_t[2]){x->n, x->v});
-    return ERR_OK;
 }
 
-enum err cpu_xent_grad(struct dev *d, const struct xent *x)
+void cpu_xent_grad(struct cpu *p, const struct xent *x)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_xent w = {*x, p->bf16};
     run_rows(p, p->simd->xent_grad, &w, (int64_t[2]){x->n, x->v});
-    return ERR_OK;
 }
 
-enum err cpu_adamw(struct dev *d, const struct adamw *a)
+void cpu_adamw(struct cpu *p, const struct adamw *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_adamw w = {*a, p->bf16};
     if (!isfinite(a->step_scalars[SCALAR_SCALE]))
-        return ERR_OK;
+        return;
     run_flat(p, p->simd->adamw, &w, a->n);
-    return ERR_OK;
 }
 
 /* A fixed number of pieces, whose sums are added in order: no dependence on threads. */
@@ -253,39 +206,31 @@ static void sum_pieces(struct cpu *p, cpu_task_fn *fn, struct cpu_flat *w, doubl
     *out += sum;
 }
 
-enum err cpu_sum(struct dev *d, const struct sum *a)
+void cpu_sum(struct cpu *p, const struct sum *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.from = a->x, .n = a->n};
     sum_pieces(p, p->simd->sum, &w, a->out);
-    return ERR_OK;
 }
 
-enum err cpu_sumsq(struct dev *d, const struct sumsq *a)
+void cpu_sumsq(struct cpu *p, const struct sumsq *a)
 {
-    struct cpu *p = cpu_of(d);
     for (int i = 0; i < a->of->n; i++) {
         int64_t begin = a->of->bound[2 * i];
         struct cpu_flat w = {.from = (const float *)a->x + begin,
                              .n = a->of->bound[2 * i + 1] - begin};
         sum_pieces(p, p->simd->sumsq, &w, a->out);
     }
-    return ERR_OK;
 }
 
-enum err cpu_cast(struct dev *d, const struct flat *a)
+void cpu_cast(struct cpu *p, const struct flat *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN,
                          .bf16 = p->bf16};
     run_flat(p, p->simd->cast, &w, a->n);
-    return ERR_OK;
 }
 
-enum err cpu_add(struct dev *d, const struct flat *a)
+void cpu_add(struct cpu *p, const struct flat *a)
 {
-    struct cpu *p = cpu_of(d);
     struct cpu_flat w = {.to = a->to, .from = a->from, .n = a->n, .piece = CPU_RUN};
     run_flat(p, p->simd->add, &w, a->n);
-    return ERR_OK;
 }

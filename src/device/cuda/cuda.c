@@ -144,11 +144,6 @@ static enum err cuda_event_synchronize(struct dev *d, int which)
     return dev_waited(d);
 }
 
-static void *cuda_stream(struct dev *d)
-{
-    return cuda_of(d)->stream;
-}
-
 /* ---- what it says ---- */
 
 void cuda_describe_kind(char *buf, size_t n)
@@ -196,8 +191,7 @@ static void cuda_close(struct dev *d)
     cuda_clock_close(c);
     cuda_snapshot_close(c);
     for (int i = 0; i < DEV_EVENTS; i++)
-        if (c->event[i])
-            (void)cudaEventDestroy(c->event[i]);
+        cuda_event_drop(c->event[i]);
     if (c->work)
         (void)cudaFree(c->work);
     if (c->stream)
@@ -209,39 +203,11 @@ static void cuda_close(struct dev *d)
 static enum err cuda_run(struct dev *d, const struct op *op)
 {
     switch (op->kind) {
-    case OP_GEMM: return cuda_gemm(d, &op->gemm);
-    case OP_BIAS_GRAD: return cuda_bias_grad(d, &op->bias_grad);
-    case OP_NORM: return cuda_norm(d, &op->norm);
-    case OP_NORM_GRAD: return cuda_norm_grad(d, &op->norm_grad);
-    case OP_ATTN: return cuda_attn(d, &op->attn);
-    case OP_ATTN_GRAD: return cuda_attn_grad(d, &op->attn_grad);
-    case OP_ROPE: return cuda_rope(d, &op->rope);
-    case OP_SWIGLU: return cuda_swiglu(d, &op->swiglu);
-    case OP_SWIGLU_GRAD: return cuda_swiglu_grad(d, &op->swiglu_grad);
-    case OP_RELU: return cuda_relu(d, &op->relu);
-    case OP_RELU_GRAD: return cuda_relu_grad(d, &op->relu_grad);
-    case OP_RESIDUAL: return cuda_residual(d, &op->residual);
-    case OP_RESIDUAL_NORM: return cuda_residual_norm(d, &op->residual_norm);
-    case OP_DROPOUT: return cuda_dropout(d, &op->dropout);
-    case OP_EMBED: return cuda_embed(d, &op->embed);
-    case OP_EMBED_GRAD: return cuda_embed_grad(d, &op->embed_grad);
-    case OP_POS_ADD: return cuda_pos_add(d, &op->pos_add);
-    case OP_POS_GRAD: return cuda_pos_grad(d, &op->pos_grad);
-    case OP_XENT: return cuda_xent(d, &op->xent);
-    case OP_XENT_MAX: return cuda_xent_max(d, &op->xent_max);
-    case OP_XENT_SUM: return cuda_xent_sum(d, &op->xent_sum);
-    case OP_XENT_GRAD: return cuda_xent_grad(d, &op->xent_grad);
-    case OP_ADAMW: return cuda_adamw(d, &op->adamw);
-    case OP_SCALE: return cuda_scale(d, &op->scale);
-    case OP_SUM: return cuda_sum(d, &op->sum);
-    case OP_SUMSQ: return cuda_sumsq(d, &op->sumsq);
-    case OP_CAST: return cuda_cast(d, &op->cast);
-    case OP_ADD: return cuda_add(d, &op->add);
-    case OP_COPY: return cuda_copy(d, &op->copy);
+#define CUDA_CASE(kind, member, type, call) case kind: return call(d, &op->member);
+        CUDA_OPS(CUDA_CASE)
+#undef CUDA_CASE
     case OP_ZERO: return cuda_zeros(cuda_of(d), op->zero.to, op->zero.n);
-    case OP_H2D: return cuda_h2d(d, &op->h2d);
     case OP_D2H: return cuda_d2h(d, &op->d2h);
-    case OP_SNAPSHOT: return cuda_snapshot(d, &op->snapshot);
     default:
         return dev_plain_run(d, op);
     }
@@ -253,7 +219,7 @@ static const struct dev_ops cuda_ops = {
     .sync = cuda_sync, .snapshot_ready = cuda_snapshot_ready, .snapshot_join = cuda_snapshot_join,
     .snapshot_synchronize = cuda_snapshot_synchronize, .event_record = cuda_event_record,
     .event_synchronize = cuda_event_synchronize, .timer_alloc = cuda_timer_alloc,
-    .timer_record = cuda_timer_record, .timer_read = cuda_timer_read, .stream = cuda_stream,
+    .timer_record = cuda_timer_record, .timer_read = cuda_timer_read,
     .graph_begin = cuda_graph_begin, .graph_end = cuda_graph_end, .graph_launch = cuda_graph_launch,
     .graph_destroy = cuda_graph_destroy, .mem_info = cuda_mem_info, .choices = cuda_choices,
     .choose = cuda_choose, .run = cuda_run,
@@ -268,8 +234,9 @@ static enum err make_parts(struct cuda *c)
     c->shared = (int)prop.sharedMemPerBlockOptin;
     c->sm90 = prop.major == 9 && prop.minor == 0;
     CUDA_TRY(cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking));
+    c->dev.stream = c->stream;
     for (int i = 0; i < DEV_EVENTS; i++)
-        CUDA_TRY(cudaEventCreateWithFlags(&c->event[i], cudaEventDisableTiming));
+        TRY(cuda_event_new(&c->event[i], cudaEventDisableTiming));
     CUDA_TRY(cudaMalloc(&c->work, (size_t)c->work_bytes));
     TRY(cuda_stage_open(c));
     TRY(cuda_snapshot_open(c));

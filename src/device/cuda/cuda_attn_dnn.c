@@ -98,10 +98,8 @@ void cuda_dnn_close(struct cuda *c)
         return;
     for (int64_t i = 0; i < n->entries; i++)
         dnn_plan_close(&n->entry[i].plan);
-    if (n->from)
-        cudaEventDestroy(n->from);
-    if (n->to)
-        cudaEventDestroy(n->to);
+    cuda_event_drop(n->from);
+    cuda_event_drop(n->to);
     if (n->handle)
         cudnnDestroy(n->handle);
     mem_free(n->entry);

@@ -19,6 +19,18 @@ enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out)
     return ERR_OK;
 }
 
+enum err cuda_event_new(cudaEvent_t *out, unsigned flags)
+{
+    CUDA_TRY(cudaEventCreateWithFlags(out, flags));
+    return ERR_OK;
+}
+
+void cuda_event_drop(cudaEvent_t e)
+{
+    if (e)
+        (void)cudaEventDestroy(e);
+}
+
 enum err cuda_copy(struct dev *d, const struct flat *a)
 {
     if (a->n > 0 && a->to != a->from)

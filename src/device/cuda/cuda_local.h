@@ -75,8 +75,9 @@ const char *cuda_version_text(int v, char buf[16]);
 
 /* cuda_base.c: the workspace, when it has `bytes`; ERR_INTERNAL naming `who` when it has not. */
 enum err cuda_work(struct cuda *c, int64_t bytes, const char *who, void **out);
-enum err cuda_copy(struct dev *d, const struct flat *a);
 enum err cuda_zeros(struct cuda *c, void *p, int64_t bytes);
+enum err cuda_event_new(cudaEvent_t *out, unsigned flags);
+void cuda_event_drop(cudaEvent_t e); /* NULL is fine */
 
 /* cuda_graph.c. What the graph of a step may take of the GPU's memory, as planned. */
 enum { CUDA_GRAPH_BYTES = 64 << 20 };
@@ -85,16 +86,14 @@ enum err cuda_graph_end(struct dev *d, struct dev_graph **out);
 enum err cuda_graph_launch(struct dev *d, struct dev_graph *r);
 void cuda_graph_destroy(struct dev *d, struct dev_graph *r);
 
-/* cuda_stage.c: host memory to the device through pinned memory, without waiting. */
+/* cuda_stage.c */
 enum err cuda_stage_open(struct cuda *c);
 void cuda_stage_close(struct cuda *c);
-enum err cuda_h2d(struct dev *d, const struct flat *a);
 
 /* cuda_snapshot.c */
 enum err cuda_snapshot_open(struct cuda *c);
 void cuda_snapshot_close(struct cuda *c);
 enum err cuda_snapshot_ready(struct dev *d, int slot);
-enum err cuda_snapshot(struct dev *d, const struct snapshot *a);
 enum err cuda_snapshot_join(struct dev *d, int slot);
 enum err cuda_snapshot_synchronize(struct dev *d, bool *there);
 
@@ -109,14 +108,11 @@ enum err cuda_timer_read(struct dev *d, int64_t which, double *seconds);
 enum err cuda_choices(struct dev *d, struct text *out);
 enum err cuda_choose(struct dev *d, const char *choices, bool *taken);
 
-/* cuda_gemm.c */
+/* cuda_lt.c */
 void cuda_lt_close(struct cuda *c);
-enum err cuda_gemm(struct dev *d, const struct gemm *g);
 
-/* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length. */
-enum err cuda_attn(struct dev *d, const struct attn *a);
-enum err cuda_attn_grad(struct dev *d, const struct attn_grad *a);
-/* Bytes of workspace that attention's gradient takes (bf16, no dropout), by cuDNN or by the kernels
+/* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length.
+ * Bytes of workspace that attention's gradient takes (bf16, no dropout), by cuDNN or by the kernels
  * for Hopper, from extents alone; 0 where neither is asked. A plan takes the largest of its layers
  * beforehand. */
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic);
@@ -136,44 +132,48 @@ enum err cuda_attn_bwd(struct cuda *c, const struct attn_grad *g, bool *done);
 enum err cuda_attn_own(struct cuda *c, const struct attn *a);
 enum err cuda_attn_own_grad(struct cuda *c, const struct attn_grad *a);
 
-/* cuda_norm.cu */
-enum err cuda_norm(struct dev *d, const struct norm *a);
-enum err cuda_norm_grad(struct dev *d, const struct norm_grad *a);
-enum err cuda_residual_norm(struct dev *d, const struct residual_norm *a);
-
-/* cuda_rows.cu */
-enum err cuda_bias_grad(struct dev *d, const struct bias_grad *a);
-/* The same; fresh: db is written. */
+/* cuda_rows.cu: cuda_bias_grad; fresh: db is written. */
 enum err cuda_bias_sums(struct cuda *c, void *db, const void *dy, int64_t n, int64_t cols,
                         bool fresh);
-enum err cuda_rope(struct dev *d, const struct rope *a);
-enum err cuda_swiglu(struct dev *d, const struct swiglu *a);
-enum err cuda_swiglu_grad(struct dev *d, const struct swiglu_grad *a);
-enum err cuda_residual(struct dev *d, const struct residual *a);
-enum err cuda_dropout(struct dev *d, const struct dropout *a);
-
-/* cuda_vocab.cu */
-enum err cuda_embed(struct dev *d, const struct embed *a);
-enum err cuda_embed_grad(struct dev *d, const struct embed_grad *a);
-enum err cuda_pos_add(struct dev *d, const struct pos_add *a);
-enum err cuda_pos_grad(struct dev *d, const struct pos_grad *a);
-
-/* cuda_xent.cu */
-enum err cuda_xent_max(struct dev *d, const struct xent *x);
-enum err cuda_xent_sum(struct dev *d, const struct xent *x);
-enum err cuda_xent_grad(struct dev *d, const struct xent *x);
-enum err cuda_xent(struct dev *d, const struct xent *x);
-
-/* cuda_flat.cu. cuda_few_out: `done`: a kernel writes them, for they are few and go to memory of
- * host_alloc. */
+/* cuda_flat.cu. `done`: a kernel writes them, for they are few and go to memory of host_alloc. */
 enum err cuda_few_out(struct cuda *c, void *host_to, const void *from, int64_t bytes, bool *done);
-enum err cuda_adamw(struct dev *d, const struct adamw *a);
-enum err cuda_scale(struct dev *d, const struct scale *a);
-enum err cuda_sum(struct dev *d, const struct sum *a);
-enum err cuda_sumsq(struct dev *d, const struct sumsq *a);
-enum err cuda_relu(struct dev *d, const struct relu *a);
-enum err cuda_relu_grad(struct dev *d, const struct relu_grad *a);
-enum err cuda_cast(struct dev *d, const struct flat *a);
-enum err cuda_add(struct dev *d, const struct flat *a);
+
+/* Operations that have a way here, X(kind, member of struct op, struct of its arguments, function);
+ * zero and d2h stand in cuda.c beside them. */
+#define CUDA_OPS(X)                                                       \
+    X(OP_GEMM, gemm, gemm, cuda_gemm)                                     \
+    X(OP_ATTN, attn, attn, cuda_attn)                                     \
+    X(OP_ATTN_GRAD, attn_grad, attn_grad, cuda_attn_grad)                 \
+    X(OP_NORM, norm, norm, cuda_norm)                                     \
+    X(OP_NORM_GRAD, norm_grad, norm_grad, cuda_norm_grad)                 \
+    X(OP_RESIDUAL_NORM, residual_norm, residual_norm, cuda_residual_norm) \
+    X(OP_BIAS_GRAD, bias_grad, bias_grad, cuda_bias_grad)                 \
+    X(OP_ROPE, rope, rope, cuda_rope)                                     \
+    X(OP_SWIGLU, swiglu, swiglu, cuda_swiglu)                             \
+    X(OP_SWIGLU_GRAD, swiglu_grad, swiglu_grad, cuda_swiglu_grad)         \
+    X(OP_RESIDUAL, residual, residual, cuda_residual)                     \
+    X(OP_DROPOUT, dropout, dropout, cuda_dropout)                         \
+    X(OP_EMBED, embed, embed, cuda_embed)                                 \
+    X(OP_EMBED_GRAD, embed_grad, embed_grad, cuda_embed_grad)             \
+    X(OP_POS_ADD, pos_add, pos_add, cuda_pos_add)                         \
+    X(OP_POS_GRAD, pos_grad, pos_grad, cuda_pos_grad)                     \
+    X(OP_XENT, xent, xent, cuda_xent)                                     \
+    X(OP_XENT_MAX, xent_max, xent, cuda_xent_max)                         \
+    X(OP_XENT_SUM, xent_sum, xent, cuda_xent_sum)                         \
+    X(OP_XENT_GRAD, xent_grad, xent, cuda_xent_grad)                      \
+    X(OP_RELU, relu, relu, cuda_relu)                                     \
+    X(OP_RELU_GRAD, relu_grad, relu_grad, cuda_relu_grad)                 \
+    X(OP_ADAMW, adamw, adamw, cuda_adamw)                                 \
+    X(OP_SCALE, scale, scale, cuda_scale)                                 \
+    X(OP_SUM, sum, sum, cuda_sum)                                         \
+    X(OP_SUMSQ, sumsq, sumsq, cuda_sumsq)                                 \
+    X(OP_CAST, cast, flat, cuda_cast)                                     \
+    X(OP_ADD, add, flat, cuda_add)                                        \
+    X(OP_COPY, copy, flat, cuda_copy)                                     \
+    X(OP_H2D, h2d, flat, cuda_h2d)                                        \
+    X(OP_SNAPSHOT, snapshot, snapshot, cuda_snapshot)
+#define CUDA_OP(kind, member, type, call) enum err call(struct dev *d, const struct type *a);
+CUDA_OPS(CUDA_OP)
+#undef CUDA_OP
 
 #endif

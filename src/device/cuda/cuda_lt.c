@@ -36,10 +36,8 @@ void cuda_lt_close(struct cuda *c)
     struct cuda_lt *lt = c->lt;
     if (!lt)
         return;
-    if (lt->from)
-        (void)cudaEventDestroy(lt->from);
-    if (lt->to)
-        (void)cudaEventDestroy(lt->to);
+    cuda_event_drop(lt->from);
+    cuda_event_drop(lt->to);
     if (lt->handle)
         (void)cublasLtDestroy(lt->handle);
     cuda_algos_close(lt->algos);

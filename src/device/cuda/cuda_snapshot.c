@@ -14,21 +14,15 @@
  */
 #include "device/cuda/cuda_local.h"
 
-static enum err new_event(cudaEvent_t *out, unsigned flags)
-{
-    CUDA_TRY(cudaEventCreateWithFlags(out, cudaEventDisableTiming | flags));
-    return ERR_OK;
-}
-
 /* Those of copies are recorded, so that there is always one to wait for. */
 enum err cuda_snapshot_open(struct cuda *c)
 {
     CUDA_TRY(cudaStreamCreateWithFlags(&c->copy_stream, cudaStreamNonBlocking));
-    TRY(new_event(&c->all_gone, cudaEventBlockingSync));
+    TRY(cuda_event_new(&c->all_gone, cudaEventDisableTiming | cudaEventBlockingSync));
     CUDA_TRY(cudaEventRecord(c->all_gone, c->copy_stream));
     for (int i = 0; i < DEV_SNAPSHOT_SLOTS; i++) {
-        TRY(new_event(&c->ready[i], 0));
-        TRY(new_event(&c->gone[i], 0));
+        TRY(cuda_event_new(&c->ready[i], cudaEventDisableTiming));
+        TRY(cuda_event_new(&c->gone[i], cudaEventDisableTiming));
         CUDA_TRY(cudaEventRecord(c->gone[i], c->copy_stream));
     }
     return ERR_OK;
@@ -39,13 +33,10 @@ void cuda_snapshot_close(struct cuda *c)
     if (c->copy_stream)
         (void)cudaStreamSynchronize(c->copy_stream);
     for (int i = 0; i < DEV_SNAPSHOT_SLOTS; i++) {
-        if (c->ready[i])
-            (void)cudaEventDestroy(c->ready[i]);
-        if (c->gone[i])
-            (void)cudaEventDestroy(c->gone[i]);
+        cuda_event_drop(c->ready[i]);
+        cuda_event_drop(c->gone[i]);
     }
-    if (c->all_gone)
-        (void)cudaEventDestroy(c->all_gone);
+    cuda_event_drop(c->all_gone);
     if (c->copy_stream)
         (void)cudaStreamDestroy(c->copy_stream);
 }

@@ -22,7 +22,7 @@ enum err cuda_stage_open(struct cuda *c)
     TRY(mem_new(1, sizeof *c->stage, "staging", &c->stage));
     CUDA_TRY(cudaMallocHost((void **)&c->stage->memory, (size_t)STAGE_PIECES * STAGE_BYTES));
     for (int i = 0; i < STAGE_PIECES; i++)
-        CUDA_TRY(cudaEventCreateWithFlags(&c->stage->gone[i], cudaEventDisableTiming));
+        TRY(cuda_event_new(&c->stage->gone[i], cudaEventDisableTiming));
     return ERR_OK;
 }
 
@@ -32,8 +32,7 @@ void cuda_stage_close(struct cuda *c)
     if (!s)
         return;
     for (int i = 0; i < STAGE_PIECES; i++)
-        if (s->gone[i])
-            (void)cudaEventDestroy(s->gone[i]);
+        cuda_event_drop(s->gone[i]);
     if (s->memory)
         (void)cudaFreeHost(s->memory);
     mem_free(s);

@@ -96,19 +96,13 @@ static enum err compare_clocks(struct cuda_clock *k)
     return ERR_OK;
 }
 
-static enum err new_event(cudaEvent_t *out)
-{
-    CUDA_TRY(cudaEventCreateWithFlags(out, cudaEventDefault));
-    return ERR_OK;
-}
-
 enum err cuda_clock_open(struct cuda *c)
 {
     TRY(mem_new(1, sizeof *c->clock, "the GPU's clock", &c->clock));
     CUDA_TRY(cudaStreamCreateWithFlags(&c->clock->stream, cudaStreamNonBlocking));
-    TRY(new_event(&c->clock->before.event));
-    TRY(new_event(&c->clock->last.event));
-    TRY(new_event(&c->clock->spare.event));
+    TRY(cuda_event_new(&c->clock->before.event, cudaEventDefault));
+    TRY(cuda_event_new(&c->clock->last.event, cudaEventDefault));
+    TRY(cuda_event_new(&c->clock->spare.event, cudaEventDefault));
     return compare_clocks(c->clock);
 }
 
@@ -117,12 +111,11 @@ void cuda_clock_close(struct cuda *c)
     struct cuda_clock *k = c->clock;
     if (!k)
         return;
-    const cudaEvent_t own[] = {k->before.event, k->last.event, k->spare.event};
-    for (int i = 0; i < 3; i++)
-        if (own[i])
-            (void)cudaEventDestroy(own[i]);
+    cuda_event_drop(k->before.event);
+    cuda_event_drop(k->last.event);
+    cuda_event_drop(k->spare.event);
     for (int64_t i = 0; i < k->timers; i++)
-        (void)cudaEventDestroy(k->timer[i]);
+        cuda_event_drop(k->timer[i]);
     if (k->stream)
         (void)cudaStreamDestroy(k->stream);
     mem_free(k->timer);
@@ -136,7 +129,7 @@ enum err cuda_timer_alloc(struct dev *d, int64_t n, int64_t *first)
     int64_t begin = k->timers, end = begin + n;
     TRY(mem_grow(begin, end, sizeof *k->timer, "timers", &k->timer));
     for (; k->timers < end; k->timers++)
-        TRY(new_event(&k->timer[k->timers]));
+        TRY(cuda_event_new(&k->timer[k->timers], cudaEventDefault));
     *first = begin;
     return ERR_OK;
 }

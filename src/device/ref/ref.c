@@ -32,10 +32,16 @@ static void ref_describe(const struct dev *d, char *buf, size_t n)
 static enum err ref_run(struct dev *d, const struct op *op)
 {
     switch (op->kind) {
-#define REF_CASE(kind, member, type, call, ref) case kind: return ref(d, &op->member);
-        OP_KERNELS(REF_CASE)
+#define REF_SCRATCH(kind, member, type, call, ref) case kind: return ref(d, &op->member);
+#define REF_CASE(kind, member, type, call, ref) \
+    case kind:                                  \
+        ref(&op->member);                       \
+        return ERR_OK;
+        OP_MATRIX_KERNELS(REF_SCRATCH)
+        OP_ROW_KERNELS(REF_CASE)
         OP_FLAT_KERNELS(REF_CASE)
 #undef REF_CASE
+#undef REF_SCRATCH
     default:
         return dev_plain_run(d, op);
     }

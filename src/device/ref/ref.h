@@ -19,11 +19,14 @@ struct ref_dev {
     int64_t scratch_n;
 };
 
-/* ref_add(d, a), and so on for each of the kernels. */
-#define REF_KERNEL(kind, member, type, call, ref) \
+/* ref_add(a), and so on; of those that need scratch ref_gemm(d, a). Errors: ERR_MEMORY. */
+#define REF_KERNEL(kind, member, type, call, ref) void ref(const struct type *a);
+#define REF_SCRATCH(kind, member, type, call, ref) \
     enum err ref(struct dev *d, const struct type *a);
-OP_KERNELS(REF_KERNEL)
+OP_MATRIX_KERNELS(REF_SCRATCH)
+OP_ROW_KERNELS(REF_KERNEL)
 OP_FLAT_KERNELS(REF_KERNEL)
+#undef REF_SCRATCH
 #undef REF_KERNEL
 
 #endif

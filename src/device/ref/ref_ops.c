@@ -118,7 +118,7 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     if (g->db && !g->accumulate)
         memset(g->db, 0, (size_t)g->m * sizeof(double));
     if (g->db)
-        TRY(ref_bias_grad(d, &(struct bias_grad){g->db, a, g->k, g->m}));
+        ref_bias_grad(&(struct bias_grad){g->db, a, g->k, g->m});
     if (g->m == 0 || g->n == 0)
         return ERR_OK;
     TRY(rows_of_b(d, g, &b, &ldb));
@@ -134,12 +134,10 @@ enum err ref_gemm(struct dev *d, const struct gemm *g)
     return ERR_OK;
 }
 
-enum err ref_bias_grad(struct dev *d, const struct bias_grad *a)
+void ref_bias_grad(const struct bias_grad *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++)
         add_scaled(a->db, 1.0, (const double *)a->dy + r * a->c, a->c);
-    return ERR_OK;
 }
 
 /* ---- attention ----
@@ -280,11 +278,10 @@ enum err ref_attn_grad(struct dev *d, const struct attn_grad *g)
  *     dx = d + rstd (g - avg(g) - xhat avg(g xhat))
  * where RMSNorm has no mean and so no avg(g). */
 
-enum err ref_norm(struct dev *d, const struct norm *a)
+void ref_norm(const struct norm *a)
 {
     const double *w = a->w, *b = a->b;
     double *means = a->mean, *rstds = a->rstd;
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         const double *x = (const double *)a->x + r * a->c;
         double *y = (double *)a->y + r * a->c;
@@ -303,14 +300,12 @@ enum err ref_norm(struct dev *d, const struct norm *a)
             means[r] = mean;
         rstds[r] = rstd;
     }
-    return ERR_OK;
 }
 
-enum err ref_norm_grad(struct dev *d, const struct norm_grad *a)
+void ref_norm_grad(const struct norm_grad *a)
 {
     const double *w = a->w, *means = a->mean, *rstds = a->rstd;
     double *dw = a->dw, *db = a->db;
-    (void)d;
     for (int64_t i = 0; i < a->c; i++)
         dw[i] = 0;
     for (int64_t i = 0; db && i < a->c; i++)
@@ -337,16 +332,14 @@ enum err ref_norm_grad(struct dev *d, const struct norm_grad *a)
             dx[i] = (add ? add[i] : 0.0) + rstd * (g - avg_g - xhat * avg_gx);
         }
     }
-    return ERR_OK;
 }
 
 /* ---- elements and pairs of elements ----
  * Rotary positions, SwiGLU (Shazeer 2020), ReLU, residual addition with bias and dropout. */
 
-enum err ref_rope(struct dev *d, const struct rope *a)
+void ref_rope(const struct rope *a)
 {
     int64_t half = a->d / 2;
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         const double *cosine = (const double *)a->table + (a->pos0 + r % a->t) * a->d;
         const double *sine = cosine + half;
@@ -360,7 +353,6 @@ enum err ref_rope(struct dev *d, const struct rope *a)
             }
         }
     }
-    return ERR_OK;
 }
 
 static double sigmoid(double x)
@@ -368,21 +360,18 @@ static double sigmoid(double x)
     return 1.0 / (1.0 + exp(-x));
 }
 
-enum err ref_swiglu(struct dev *d, const struct swiglu *a)
+void ref_swiglu(const struct swiglu *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         const double *gate = (const double *)a->gu + r * 2 * a->f, *up = gate + a->f;
         double *y = (double *)a->out + r * a->f;
         for (int64_t i = 0; i < a->f; i++)
             y[i] = gate[i] * sigmoid(gate[i]) * up[i];
     }
-    return ERR_OK;
 }
 
-enum err ref_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
+void ref_swiglu_grad(const struct swiglu_grad *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         const double *gate = (const double *)a->gu + r * 2 * a->f, *up = gate + a->f;
         const double *dy = (const double *)a->dout + r * a->f;
@@ -393,33 +382,27 @@ enum err ref_swiglu_grad(struct dev *d, const struct swiglu_grad *a)
             dup[i] = dy[i] * gate[i] * s;
         }
     }
-    return ERR_OK;
 }
 
-enum err ref_relu(struct dev *d, const struct relu *a)
+void ref_relu(const struct relu *a)
 {
     const double *x = a->x;
     double *y = a->y;
-    (void)d;
     for (int64_t i = 0; i < a->n; i++)
         y[i] = x[i] <= 0 ? 0 : x[i];
-    return ERR_OK;
 }
 
-enum err ref_relu_grad(struct dev *d, const struct relu_grad *a)
+void ref_relu_grad(const struct relu_grad *a)
 {
     const double *dy = a->dy, *x = a->x;
     double *dx = a->dx;
-    (void)d;
     for (int64_t i = 0; i < a->n; i++)
         dx[i] = x[i] <= 0 ? 0 : dy[i];
-    return ERR_OK;
 }
 
-enum err ref_residual(struct dev *d, const struct residual *a)
+void ref_residual(const struct residual *a)
 {
     const double *x = a->x, *f = a->f, *bias = a->bias;
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         for (int64_t i = 0; i < a->c; i++) {
             int64_t at = r * a->c + i;
@@ -429,12 +412,10 @@ enum err ref_residual(struct dev *d, const struct residual *a)
             ((double *)a->y)[at] = (x ? x[at] : 0.0) + add;
         }
     }
-    return ERR_OK;
 }
 
-enum err ref_dropout(struct dev *d, const struct dropout *a)
+void ref_dropout(const struct dropout *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         for (int64_t i = 0; i < a->c; i++) {
             int64_t at = r * a->c + i;
@@ -442,16 +423,14 @@ enum err ref_dropout(struct dev *d, const struct dropout *a)
             ((double *)a->dx)[at] = ((const double *)a->dy)[at] * factor;
         }
     }
-    return ERR_OK;
 }
 
 /* ---- rows by token and by position ----
  * A shard of the vocabulary holds the tokens v0 .. v0 + rows - 1; other tokens are some other
  * rank's and give zeros here, so that the sum over ranks is the whole table's row. */
 
-enum err ref_embed(struct dev *d, const struct embed *a)
+void ref_embed(const struct embed *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         int64_t local = a->token[r] - a->v0;
         bool here = local >= 0 && local < a->rows;
@@ -459,37 +438,30 @@ enum err ref_embed(struct dev *d, const struct embed *a)
             ((double *)a->out)[r * a->c + i] =
                 here ? ((const double *)a->w)[local * a->c + i] : 0.0;
     }
-    return ERR_OK;
 }
 
-enum err ref_embed_grad(struct dev *d, const struct embed_grad *a)
+void ref_embed_grad(const struct embed_grad *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++) {
         int64_t local = a->token[r] - a->v0;
         if (local >= 0 && local < a->rows)
             add_scaled((double *)a->dw + local * a->c, 1.0, (const double *)a->dy + r * a->c,
                        a->c);
     }
-    return ERR_OK;
 }
 
-enum err ref_pos_add(struct dev *d, const struct pos_add *a)
+void ref_pos_add(const struct pos_add *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++)
         add_scaled((double *)a->x + r * a->c, 1.0,
                    (const double *)a->w + (a->row0 + r) % a->t * a->c, a->c);
-    return ERR_OK;
 }
 
-enum err ref_pos_grad(struct dev *d, const struct pos_grad *a)
+void ref_pos_grad(const struct pos_grad *a)
 {
-    (void)d;
     for (int64_t r = 0; r < a->n; r++)
         add_scaled((double *)a->dw + (a->row0 + r) % a->t * a->c, 1.0,
                    (const double *)a->dy + r * a->c, a->c);
-    return ERR_OK;
 }
 
 /* ---- cross entropy ----
@@ -505,9 +477,8 @@ static int64_t target_column(const struct xent *x, int64_t r)
     return x->target[r] >= 0 && column >= 0 && column < x->v ? column : -1;
 }
 
-enum err ref_xent_max(struct dev *d, const struct xent *x)
+void ref_xent_max(const struct xent *x)
 {
-    (void)d;
     for (int64_t r = 0; r < x->n; r++) {
         const double *logit = (const double *)x->logits + r * x->ld;
         double max = -INFINITY;
@@ -515,12 +486,10 @@ enum err ref_xent_max(struct dev *d, const struct xent *x)
             max = logit[j] > max ? logit[j] : max;
         ((double *)x->max)[r] = max;
     }
-    return ERR_OK;
 }
 
-enum err ref_xent_sum(struct dev *d, const struct xent *x)
+void ref_xent_sum(const struct xent *x)
 {
-    (void)d;
     for (int64_t r = 0; r < x->n; r++) {
         const double *logit = (const double *)x->logits + r * x->ld;
         double max = ((const double *)x->max)[r], sum = 0;
@@ -530,13 +499,11 @@ enum err ref_xent_sum(struct dev *d, const struct xent *x)
         ((double *)x->sum)[r] = sum;
         ((double *)x->target_logit)[r] = target < 0 ? 0.0 : logit[target];
     }
-    return ERR_OK;
 }
 
-enum err ref_xent_grad(struct dev *d, const struct xent *x)
+void ref_xent_grad(const struct xent *x)
 {
     const double *max = x->max, *sum = x->sum, *target_logit = x->target_logit;
-    (void)d;
     for (int64_t r = 0; r < x->n; r++) {
         bool counts = x->target[r] >= 0;
         ((double *)x->loss)[r] = counts ? log(sum[r]) + max[r] - target_logit[r] : 0.0;
@@ -550,5 +517,54 @@ enum err ref_xent_grad(struct dev *d, const struct xent *x)
         for (int64_t j = 0; j < x->v && counts; j++) /* softmax minus one at the target */
             dlogit[j] = exp(logit[j] - max[r]) / sum[r] - (j == target ? 1.0 : 0.0);
     }
-    return ERR_OK;
+}
+
+/* ---- flat vectors ----
+ * AdamW (Loshchilov & Hutter 2019), sums, conversion, addition. Sums add in order of the index. */
+
+void ref_adamw(const struct adamw *a)
+{
+    double *w = a->master ? a->master : a->w, *m = a->m, *v = a->v;
+    const double *grad = a->grad, *scalars = a->step_scalars;
+    const double lr = scalars[SCALAR_LR], scale = scalars[SCALAR_SCALE];
+    int bound = 0; /* bounds at or below i: an odd number inside a range */
+    if (!isfinite(scale))
+        return;
+    for (int64_t i = 0; i < a->n; i++) {
+        while (bound < 2 * a->decays->n && a->decays->bound[bound] <= i)
+            bound++;
+        double decay = bound & 1 ? a->decay : 0;
+        double g = grad[i] * scale;
+        m[i] = a->beta1 * m[i] + (1.0 - a->beta1) * g;
+        v[i] = a->beta2 * v[i] + (1.0 - a->beta2) * g * g;
+        double root = sqrt(v[i] / scalars[SCALAR_BIAS2]) + a->eps;
+        double step = (m[i] / scalars[SCALAR_BIAS1]) / root;
+        w[i] -= lr * (step + decay * w[i]);
+        ((double *)a->w)[i] = w[i];
+    }
+}
+
+void ref_sum(const struct sum *a)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        *a->out += ((const double *)a->x)[i];
+}
+
+void ref_sumsq(const struct sumsq *a)
+{
+    for (int p = 0; p < a->of->n; p++)
+        for (int64_t i = a->of->bound[2 * p]; i < a->of->bound[2 * p + 1]; i++)
+            *a->out += ((const double *)a->x)[i] * ((const double *)a->x)[i];
+}
+
+void ref_cast(const struct flat *a)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        ((double *)a->to)[i] = ((const double *)a->from)[i];
+}
+
+void ref_add(const struct flat *a)
+{
+    for (int64_t i = 0; i < a->n; i++)
+        ((double *)a->to)[i] += ((const double *)a->from)[i];
 }
