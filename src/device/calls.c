@@ -52,16 +52,15 @@ static bool same(const struct op *a, const struct op *b)
     return same;
 }
 
-static enum op_class class_of(const struct calls_list *l, const struct op *op)
+/* A few bytes between host and device are no kernel. */
+static enum err noted(struct dev_hook *h, struct dev *d, const struct op *op)
 {
+    struct calls_list *l = (struct calls_list *)h;
     const struct gemm *g = &op->gemm;
-    bool head = op->kind == OP_GEMM && (g->m == l->vocab || g->n == l->vocab || g->k == l->vocab);
-    return head ? CLASS_HEAD : op_rows[op->kind].category;
-}
-
-static enum err note(struct calls_list *l, const struct op *op, const struct dtypes *types)
-{
     struct op stripped;
+    TRY(dev_next(h->next, d, op));
+    if (op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_SNAPSHOT)
+        return ERR_OK;
     strip(op, &stripped);
     for (int i = 0; i < l->n; i++)
         if (same(&l->call[i].op, &stripped)) {
@@ -73,21 +72,10 @@ static enum err note(struct calls_list *l, const struct op *op, const struct dty
         TRY(mem_grow(l->room, room, sizeof *l->call, "the list of calls", &l->call));
         l->room = room;
     }
-    l->call[l->n++] =
-        (struct calls_call){stripped, class_of(l, op), op_flops(op), op_bytes(op, types), 1};
+    bool head = op->kind == OP_GEMM && (g->m == l->vocab || g->n == l->vocab || g->k == l->vocab);
+    l->call[l->n++] = (struct calls_call){stripped, head ? CLASS_HEAD : op_rows[op->kind].category,
+                                          op_flops(op), op_bytes(op, &d->types), 1};
     return ERR_OK;
-}
-
-/* A few bytes between host and device: no kernel. */
-static bool goes_past(const struct op *op)
-{
-    return op->kind == OP_H2D || op->kind == OP_D2H || op->kind == OP_SNAPSHOT;
-}
-
-static enum err noted(struct dev_hook *h, struct dev *d, const struct op *op)
-{
-    TRY(dev_next(h->next, d, op));
-    return goes_past(op) ? ERR_OK : note((struct calls_list *)h, op, &d->types);
 }
 
 void calls_record(struct calls_list *l, struct dev *d, int64_t vocab)
@@ -108,55 +96,38 @@ void calls_free(struct calls_list *l, struct dev *d)
 
 enum { BLOCK = 65521, SEED = 1 };
 
-/* Of such a kind, as a step has them. */
-static double fixed(enum op_holds what, int64_t i)
+/* Fills an operand of `bytes` at p: numbers of a block, again and again. */
+static enum err fill(struct calls_work *w, const struct op_operand *o, char *p, int64_t bytes)
 {
     static const double scalars[SCALAR_COUNT] = {[SCALAR_LR] = 1e-4, [SCALAR_BIAS1] = 0.1,
                                                  [SCALAR_BIAS2] = 0.05, [SCALAR_SCALE] = 1e-3};
-    return what == HOLDS_SCALARS ? scalars[i] : 1;
-}
-
-/* n numbers into host memory `to`. */
-static void make_block(const struct op_operand *o, const struct dtypes *types, int64_t n, void *to)
-{
-    enum dtype dt = op_type(o, types);
-    int64_t ids = num_max(o->ids, 1);
-    for (int64_t i = 0; i < n; i++) {
-        double x = num_normal(SEED, o->holds, i);
-        int64_t id = num_min((int64_t)(num_uniform(SEED, o->holds, i) * (double)ids), ids - 1);
-        if (o->holds == HOLDS_IDS)
-            ((int32_t *)to)[i] = (int32_t)(o->id0 + id);
-        else if (o->holds == HOLDS_SCALARS || o->holds == HOLDS_SUMS || o->holds == HOLDS_F64)
-            dtype_put(to, dt, i, fixed(o->holds, i));
-        else
-            dtype_put(to, dt, i, o->holds == HOLDS_POSITIVE ? fabs(x) + 0.1 : x);
-    }
-}
-
-/* The first `block` bytes of p, again and again up to `bytes`. */
-static enum err spread(struct dev *d, char *p, int64_t block, int64_t bytes)
-{
-    for (int64_t have = block; have < bytes; have *= 2)
-        TRY(dev_copy(d, p + have, p, num_min(have, bytes - have)));
-    return ERR_OK;
-}
-
-/* Fills an operand of `bytes` at p. */
-static enum err fill(struct calls_work *w, const struct op_operand *o, char *p, int64_t bytes)
-{
     struct op_operand as = *o;
     char *host;
     if (o->holds == HOLDS_BYTES)
         as.holds = HOLDS_AT;
     int64_t each = op_element(&as, &w->dev->types), block = num_min(bytes / each, BLOCK);
+    int64_t ids = num_max(o->ids, 1);
+    enum dtype dt = op_type(&as, &w->dev->types);
     if (block == 0)
         return ERR_OK;
     TRY(mem_new(block, (size_t)each, "random numbers", &host));
-    make_block(&as, &w->dev->types, block, host);
+    for (int64_t i = 0; i < block; i++) {
+        double x = num_normal(SEED, as.holds, i);
+        int64_t id = (int64_t)(num_uniform(SEED, as.holds, i) * (double)ids);
+        if (as.holds == HOLDS_IDS)
+            ((int32_t *)(void *)host)[i] = (int32_t)(o->id0 + num_min(id, ids - 1));
+        else if (as.holds == HOLDS_SCALARS)
+            dtype_put(host, dt, i, scalars[i]);
+        else if (as.holds == HOLDS_SUMS || as.holds == HOLDS_F64)
+            dtype_put(host, dt, i, 1);
+        else
+            dtype_put(host, dt, i, as.holds == HOLDS_POSITIVE ? fabs(x) + 0.1 : x);
+    }
     enum err err = dev_h2d(w->dev, p, host, block * each);
     mem_free(host);
-    TRY(err);
-    return spread(w->dev, p, block * each, bytes);
+    for (int64_t have = block * each; err == ERR_OK && have < bytes; have *= 2)
+        err = dev_copy(w->dev, p + have, p, num_min(have, bytes - have));
+    return err;
 }
 
 /* Columns from row to row. */
@@ -255,31 +226,19 @@ double calls_part(const struct op *op)
     return (double)CALLS_FLAT_MAX / (double)op_get(op, f);
 }
 
-static void cut(struct op *op)
-{
-    const struct op_field *f = flat_extent(op);
-    if (!f)
-        return;
-    int64_t n = num_min(op_get(op, f), CALLS_FLAT_MAX);
-    memcpy((char *)op + f->at, &n, sizeof n);
-}
-
-/* All of it decays: as of a store, in which matrices are nearly all. */
-static void take_ranges(struct calls_work *w)
-{
-    const struct op_field *n = flat_extent(&w->op);
-    const struct dev_ranges *all = &w->all;
-    w->all = (struct dev_ranges){1, {0, n ? op_get(&w->op, n) : 0}};
-    for (const struct op_field *f = op_rows[w->op.kind].field; f->name; f++)
-        if (f->kind == FIELD_RANGES)
-            memcpy((char *)&w->op + f->at, &all, sizeof all);
-}
-
+/* All of a vector with ranges decays: as of a store, in which matrices are nearly all. */
 enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w)
 {
     *w = (struct calls_work){.dev = d, .op = *op};
-    cut(&w->op);
-    take_ranges(w);
+    const struct op_field *extent = flat_extent(op);
+    const struct dev_ranges *all = &w->all;
+    int64_t n = extent ? num_min(op_get(op, extent), CALLS_FLAT_MAX) : 0;
+    if (extent)
+        memcpy((char *)&w->op + extent->at, &n, sizeof n);
+    w->all = (struct dev_ranges){1, {0, n}};
+    for (const struct op_field *f = op_rows[op->kind].field; f->name; f++)
+        if (f->kind == FIELD_RANGES)
+            memcpy((char *)&w->op + f->at, &all, sizeof all);
     enum err err = take_operands(w);
     if (err == ERR_OK && op->kind == OP_ATTN_GRAD)
         err = dev_attn(d, &w->op.attn_grad.f);
@@ -288,11 +247,6 @@ enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w)
     if (err != ERR_OK)
         calls_close(w);
     return err;
-}
-
-enum err calls_run(struct calls_work *w)
-{
-    return dev_run(w->dev, &w->op);
 }
 
 void calls_close(struct calls_work *w)

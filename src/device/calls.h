@@ -40,7 +40,7 @@ void calls_free(struct calls_list *l, struct dev *d);
 
 /* ---- running one of them ---- */
 
-/* A call with operands of its own on a device. */
+/* A call with operands of its own on a device: dev_run(w->dev, &w->op) queues it once. */
 struct calls_work {
     struct dev *dev; /* borrowed */
     struct op op;
@@ -60,8 +60,6 @@ double calls_part(const struct op *op);
  * attn. Not of an operation that the list lets past: all operands are the device's. Errors:
  * ERR_MEMORY and what the device says; *w is then closed. */
 enum err calls_open(struct dev *d, const struct op *op, struct calls_work *w);
-/* Queue the call once. */
-enum err calls_run(struct calls_work *w);
 void calls_close(struct calls_work *w);
 
 #endif

@@ -287,11 +287,6 @@ static int zero_operands(const struct op *op, struct op_operand *out)
 
 /* ---- FLOPs ---- */
 
-static double gemm_flops(const struct op *op)
-{
-    return 2.0 * (double)op->gemm.m * (double)op->gemm.n * (double)op->gemm.k;
-}
-
 /* Multiplications and additions of one element of a head, over all pairs of a query and a key that
  * see each other. */
 static double pair_flops(const struct attn *a)
@@ -301,14 +296,18 @@ static double pair_flops(const struct attn *a)
            2.0;
 }
 
-static double attn_flops(const struct op *op)
+double op_flops(const struct op *op)
 {
-    return 2.0 * pair_flops(&op->attn);
-}
-
-static double attn_grad_flops(const struct op *op)
-{
-    return 5.0 * pair_flops(&op->attn_grad.f);
+    switch (op->kind) {
+    case OP_GEMM:
+        return 2.0 * (double)op->gemm.m * (double)op->gemm.n * (double)op->gemm.k;
+    case OP_ATTN:
+        return 2.0 * pair_flops(&op->attn);
+    case OP_ATTN_GRAD:
+        return 5.0 * pair_flops(&op->attn_grad.f);
+    default:
+        return 0;
+    }
 }
 
 /* ---- the rows ---- */
@@ -341,11 +340,11 @@ const struct op_row op_rows[OPS] = {
                   STRIDE(gemm, ldb), STRIDE(gemm, ldc), FLAG(gemm, trans_a), FLAG(gemm, trans_b),
                   FLAG(gemm, accumulate), {"wide", AT(gemm.c_at), FIELD_FLAG},
                   FIELD(gemm, act, FIELD_ACT)},
-                 .operands = gemm_operands, .flops = gemm_flops},
+                 .operands = gemm_operands},
     [OP_ATTN] = {"attn", CLASS_ATTENTION, "attention", {ATTN(attn)},
-                 .operands = attn_operands, .flops = attn_flops},
+                 .operands = attn_operands},
     [OP_ATTN_GRAD] = {"attn_grad", CLASS_ATTENTION, "attention gradient", {ATTN(attn_grad.f)},
-                      .operands = attn_grad_operands, .flops = attn_grad_flops},
+                      .operands = attn_grad_operands},
     [OP_NORM] = {"norm", CLASS_NORM, "norm",
                  {EXTENT(norm, n), EXTENT(norm, c), FLAG(norm, rms), REAL(norm, eps)},
                  .operands = norm_operands},
@@ -483,11 +482,6 @@ int64_t op_get(const struct op *op, const struct op_field *f)
         break;
     }
     err_bug(__FILE__, __LINE__, "a field is no whole number");
-}
-
-double op_flops(const struct op *op)
-{
-    return op_rows[op->kind].flops ? op_rows[op->kind].flops(op) : 0;
 }
 
 double op_bytes(const struct op *op, const struct dtypes *types)

@@ -2,9 +2,9 @@
  *
  * Operations as data: the arguments of each as a struct, and a row that says all that is known of
  * it without running it (op.c): its name, its operands with their types and extents, the numbers
- * that make two calls alike, its FLOPs. The null device, the profile, the probe and the list of a
- * step's calls walk the rows. So a new operation is its struct and its line here, its row in op.c,
- * ref, and each device that has a way of its own.
+ * that make two calls alike. The null device, the profile, the probe and the list of a step's calls
+ * walk the rows. So a new operation is its struct and its line here, its row in op.c (and its FLOPs,
+ * if they count), ref, and each device that has a way of its own.
  *
  * "ct" and "at" in a shape comment say the type of an operand (device.h). Operands do not overlap
  * unless said so.
@@ -288,8 +288,8 @@ struct snapshot {
 /* ---- all of them ---- */
 
 /* X(kind, member of struct op, struct of its arguments, function that calls it, the plain way).
- * Kernels: ref computes each, which is its plain way; of two the arguments are flat vectors. The
- * others are made of these, or are steps on the host's memory, where a device has no way of its own
+ * Kernels: ref computes each, which is its plain way, the first with room besides; of two the
+ * arguments are flat vectors. The others are made of these, or are steps on the host's memory, where a device has no way of its own
  * (plain.h). */
 #define OP_MATRIX_KERNELS(X)                                                      \
     X(OP_GEMM, gemm, gemm, dev_gemm, ref_gemm)                                    \
@@ -407,7 +407,6 @@ struct op_row {
     const char *group; /* line of a profile, "attention gradient"; its operations may be several */
     struct op_field field[OP_FIELDS]; /* all that are no operand's; name NULL behind the last */
     int (*operands)(const struct op *op, struct op_operand *out); /* [OP_OPERANDS]; how many */
-    double (*flops)(const struct op *op);                         /* NULL: none that count */
     bool blind; /* it moves bytes, or knows what to do with a number that is not finite: nobody
                    looks at its operands for one (probe.h) */
 };

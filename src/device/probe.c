@@ -93,20 +93,6 @@ struct call {
     struct probe_operand o[OP_OPERANDS];
 };
 
-static void resolve(const struct op *op, struct call *c)
-{
-    c->kind = op->kind;
-    c->n = op_rows[op->kind].operands(op, c->row);
-    for (int i = 0; i < c->n; i++) {
-        const struct op_operand *o = &c->row[i];
-        const void *p = op_pointer(op, o);
-        bool seen = p && o->holds != HOLDS_IDS && o->access != ACCESS_SCRATCH;
-        c->o[i] = (struct probe_operand){
-            .p = p, .rows = seen ? o->rows : 0, .cols = o->cols, .ld = o->ld,
-            .type = op_type(o, &c->d->types), .written = o->access & ACCESS_WRITE};
-    }
-}
-
 static void note(const struct call *c, bool met, const struct probe_element *e)
 {
     struct probe *p = c->probe;
@@ -159,48 +145,43 @@ static enum err look_at_read(struct call *c, bool over, struct probe_element *e,
     return ERR_OK;
 }
 
-static enum err before(struct call *c)
+static enum err probed(struct dev_hook *h, struct dev *d, const struct op *op)
 {
-    struct probe *p = c->probe;
-    struct probe_element e;
-    bool finite;
+    struct probe *p = (struct probe *)h;
+    struct probe_element e, read;
+    struct call c;
+    bool finite = true;
+    if (op_rows[op->kind].blind)
+        return dev_next(h->next, d, op);
+    c.probe = p;
+    c.d = d;
+    c.kind = op->kind;
+    c.n = op_rows[op->kind].operands(op, c.row);
+    for (int i = 0; i < c.n; i++) {
+        const struct op_operand *o = &c.row[i];
+        const void *at = op_pointer(op, o);
+        bool seen = at && o->holds != HOLDS_IDS && o->access != ACCESS_SCRATCH;
+        c.o[i] = (struct probe_operand){
+            .p = at, .rows = seen ? o->rows : 0, .cols = o->cols, .ld = o->ld,
+            .type = op_type(o, &d->types), .written = o->access & ACCESS_WRITE};
+    }
     if (p->goes_on)
         TRY(p->goes_on());
     p->calls++;
-    if (p->found)
-        return ERR_OK;
-    TRY(look_at_read(c, true, &e, &finite));
+    if (!p->found)
+        TRY(look_at_read(&c, true, &e, &finite));
     if (!finite)
-        note(c, true, &e);
-    return ERR_OK;
-}
-
-static enum err after(struct call *c)
-{
-    const struct probe *p = c->probe;
-    struct probe_element e, read;
-    bool finite = true;
-    for (int i = 0; i < c->n && finite && !p->found; i++)
-        if (c->o[i].written)
-            TRY(look_at_operand(c, i, &e, &finite));
+        note(&c, true, &e);
+    TRY(dev_next(h->next, d, op));
+    finite = true;
+    for (int i = 0; i < c.n && finite && !p->found; i++)
+        if (c.o[i].written)
+            TRY(look_at_operand(&c, i, &e, &finite));
     if (finite)
         return ERR_OK;
-    TRY(look_at_read(c, false, &read, &finite));
-    note(c, !finite, finite ? &e : &read);
+    TRY(look_at_read(&c, false, &read, &finite));
+    note(&c, !finite, finite ? &e : &read);
     return ERR_OK;
-}
-
-static enum err probed(struct dev_hook *h, struct dev *d, const struct op *op)
-{
-    struct call c;
-    if (op_rows[op->kind].blind)
-        return dev_next(h->next, d, op);
-    c.probe = (struct probe *)h;
-    c.d = d;
-    resolve(op, &c);
-    TRY(before(&c));
-    TRY(dev_next(h->next, d, op));
-    return after(&c);
 }
 
 /* ---- on and off ---- */

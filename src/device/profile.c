@@ -37,17 +37,14 @@ struct dev_profile {
     struct line line[LINES];    /* by operation; GEMMs behind them */
 };
 
-static int line_of(const struct op *op)
-{
-    if (op->kind != OP_GEMM)
-        return (int)op->kind;
-    return op->gemm.trans_a ? WEIGHT_GRAD : op->gemm.trans_b ? FORWARD : INPUT_GRAD;
-}
-
 static enum err timed(struct dev_hook *h, struct dev *d, const struct op *op)
 {
     struct dev_profile *p = (struct dev_profile *)h;
-    struct line *line = &p->line[line_of(op)];
+    int at = op->kind != OP_GEMM ? (int)op->kind
+             : op->gemm.trans_a  ? WEIGHT_GRAD
+             : op->gemm.trans_b  ? FORWARD
+                                 : INPUT_GRAD;
+    struct line *line = &p->line[at];
     double begin = log_now();
     enum err err = dev_next(h->next, d, op);
     if (err == ERR_OK && d->async)
@@ -105,39 +102,26 @@ static const char *name_of(int line)
     return line >= OPS ? gemm_name[line - OPS] : op_rows[line].group;
 }
 
-/* All lines of that name from `from` on. */
-static struct line sum_of(const struct dev_profile *p, int from)
+/* The sum of all lines of that name, of which it has to be the first; false: it is not. */
+static bool sum_of(const struct dev_profile *p, int line, struct line *sum)
 {
-    struct line sum = {0};
-    for (int i = from; i < LINES; i++) {
+    const char *name = name_of(line);
+    *sum = (struct line){0};
+    for (int i = 0; i < LINES && name; i++) {
         const struct line *l = &p->line[i];
-        if (!name_of(i) || strcmp(name_of(i), name_of(from)) != 0)
+        if (!name_of(i) || strcmp(name_of(i), name) != 0)
             continue;
-        sum = (struct line){sum.seconds + l->seconds, sum.flops + l->flops, sum.bytes + l->bytes,
-                            sum.calls + l->calls};
-    }
-    return sum;
-}
-
-/* Is it the first of its name? */
-static bool begins(int line)
-{
-    for (int i = 0; i < line; i++)
-        if (name_of(i) && strcmp(name_of(i), name_of(line)) == 0)
+        if (i < line)
             return false;
-    return name_of(line) != NULL;
+        *sum = (struct line){sum->seconds + l->seconds, sum->flops + l->flops,
+                             sum->bytes + l->bytes, sum->calls + l->calls};
+    }
+    return name != NULL;
 }
 
 static void add_part(struct text *out, const char *name, double seconds, double span)
 {
     text_add(out, "%-26s %9.3f %5.1f %%\n", name, seconds, 100 * seconds / span);
-}
-
-static void add_line(struct text *out, const char *name, const struct line *l, double span)
-{
-    double s = l->seconds;
-    text_add(out, "%-26s %9.3f %5.1f %% %10lld %10.1f %9.1f\n", name, s, 100 * s / span,
-             (long long)l->calls, s > 0 ? l->flops / s * 1e-9 : 0, s > 0 ? l->bytes / s * 1e-9 : 0);
 }
 
 void dev_profile_table(const struct dev_profile *p, struct text *out)
@@ -147,12 +131,15 @@ void dev_profile_table(const struct dev_profile *p, struct text *out)
              "GFLOP/s", "GB/s");
     for (int k = 0; k < LINES; k++) {
         int i = k < LINES - OPS ? OPS + k : k - (LINES - OPS); /* GEMMs first */
-        if (!begins(i))
+        struct line sum;
+        if (!sum_of(p, i, &sum))
             continue;
-        struct line sum = sum_of(p, i);
-        in += sum.seconds;
+        double s = sum.seconds;
+        in += s;
         if (sum.calls > 0)
-            add_line(out, name_of(i), &sum, span);
+            text_add(out, "%-26s %9.3f %5.1f %% %10lld %10.1f %9.1f\n", name_of(i), s,
+                     100 * s / span, (long long)sum.calls, s > 0 ? sum.flops / s * 1e-9 : 0,
+                     s > 0 ? sum.bytes / s * 1e-9 : 0);
     }
     add_part(out, "communication, waiting", p->comm_s, span);
     add_part(out, "host, the rest", span - in - p->comm_s, span);

@@ -35,7 +35,7 @@ static enum err batch(struct calls_work *set, int sets, int n, double *out)
     TRY(d->ops->sync(d));
     double begin = log_now();
     for (int i = 0; i < n; i++)
-        TRY(calls_run(&set[i % sets]));
+        TRY(dev_run(d, &set[i % sets].op));
     TRY(d->ops->sync(d));
     *out = log_now() - begin;
     return ERR_OK;

@@ -84,7 +84,7 @@ static void calls_are_run_as_noted(void)
             char name[2][128];
             CHECK_OK(calls_open(d, &want->op, &w));
             got.n = 0;
-            CHECK_OK(calls_run(&w));
+            CHECK_OK(dev_run(w.dev, &w.op));
             op_describe(&want->op, name[0], sizeof name[0]);
             op_describe(&got.call[0].op, name[1], sizeof name[1]);
             test_check(got.n == 1 && strcmp(name[0], name[1]) == 0 &&

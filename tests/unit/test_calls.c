@@ -135,7 +135,7 @@ static void each_noted(struct dev *d, struct calls_list *got, const char *how)
         if (!is_noted((enum op_kind)k) || !opened(d, &op, &w))
             continue;
         got->n = 0;
-        CHECK_OK(calls_run(&w));
+        CHECK_OK(dev_run(w.dev, &w.op));
         check_same(&op, got, how);
         calls_close(&w);
     }
@@ -274,7 +274,7 @@ static void each_runs_on(enum dev_kind kind, enum dtype ct)
         struct calls_work w;
         if (!is_noted((enum op_kind)k) || !opened(d, &op, &w))
             continue;
-        test_check(calls_run(&w) == ERR_OK, __FILE__, __LINE__, "%s: %s", op_rows[k].name,
+        test_check(dev_run(w.dev, &w.op) == ERR_OK, __FILE__, __LINE__, "%s: %s", op_rows[k].name,
                    err_text());
         test_check(w.bytes >= bytes_apart(&w.op, &d->types), __FILE__, __LINE__,
                    "%s has %lld bytes for its operands", op_rows[k].name, (long long)w.bytes);
@@ -312,12 +312,12 @@ static void over_a_tape(struct dev *d, struct tape *tape, const struct op *op)
     if (!opened(d, op, &w))
         return;
     tape_begin(tape);
-    CHECK_OK(calls_run(&w));
+    CHECK_OK(dev_run(w.dev, &w.op));
     CHECK(tape->text.s && tape_is(tape->text.s, op->kind));
     char *line = tape->text.s;
     tape->text = (struct text){0};
     CHECK_OK(d->ops->graph_begin(d));
-    CHECK_OK(calls_run(&w));
+    CHECK_OK(dev_run(w.dev, &w.op));
     CHECK_OK(d->ops->graph_end(d, &graph));
     CHECK(tape->text.s && strcmp(line, tape->text.s) == 0);
     tape_begin(tape);

@@ -12,14 +12,14 @@
 void cpu_amx_attn(struct cpu *p, const struct attn *a)
 {
     struct amx_attn w = {.a = *a};
-    int64_t items = amx_attn_cut(&w, cpu_pool_threads(p->pool));
+    int64_t items = amx_attn_cut(&w, p->dev.threads);
     cpu_pool_run(p->pool, amx_attn_chunks, &w, items, 1);
 }
 
 void cpu_amx_attn_grad(struct cpu *p, const struct attn_grad *g)
 {
     struct amx_attn_grad w = {.a = *g};
-    int64_t queries, items = amx_attn_grad_cut(&w, cpu_pool_threads(p->pool), &queries);
+    int64_t queries, items = amx_attn_grad_cut(&w, p->dev.threads, &queries);
     if (queries == 0) {
         cpu_pool_run(p->pool, amx_attn_grad_heads, &w, items, 1);
         return;

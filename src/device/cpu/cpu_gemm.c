@@ -21,7 +21,7 @@ static int64_t halved(int64_t n, int64_t unit)
 static void cut(struct cpu_gemm *w, const struct cpu *p)
 {
     const struct gemm *g = w->g;
-    int64_t threads = cpu_pool_threads(p->pool), unit_m = p->simd->gemm_rows;
+    int64_t threads = p->dev.threads, unit_m = p->simd->gemm_rows;
     int64_t unit_n = p->simd->gemm_cols, want = threads == 1 ? 1 : PIECES * threads;
     w->rows = g->m;
     w->cols = g->n;

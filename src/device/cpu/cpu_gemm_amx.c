@@ -42,7 +42,7 @@ bool cpu_amx_has(void)
 void cpu_amx_gemm(struct cpu *p, struct cpu_gemm *w)
 {
     struct amx_params params = {.w = w, .finish = p->simd->gemm_finish};
-    amx_cut(&params, cpu_pool_threads(p->pool));
+    amx_cut(&params, p->dev.threads);
     cpu_pool_run(p->pool, amx_pieces, &params, num_ceil_div(w->g->m, w->rows) * w->across, 1);
 }
 #else

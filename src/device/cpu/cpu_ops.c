@@ -26,7 +26,7 @@ static void run_rows(struct cpu *p, cpu_task_fn *fn, const void *arg, const int6
 static void run_columns(struct cpu *p, cpu_task_fn *fn, const void *arg, int64_t c)
 {
     int64_t groups = num_ceil_div(c, CPU_COLS);
-    cpu_pool_run(p->pool, fn, arg, groups, num_ceil_div(groups, cpu_pool_threads(p->pool)));
+    cpu_pool_run(p->pool, fn, arg, groups, num_ceil_div(groups, p->dev.threads));
 }
 
 /* Runs of a flat vector of n elements. */
@@ -76,7 +76,7 @@ void cpu_attn_grad(struct cpu *p, const struct attn_grad *g)
     const struct attn *a = &g->f;
     struct cpu_attn_grad w = {*g, p->bf16};
     int64_t wide = num_ceil_div(a->d, p->simd->gemm_cols) * p->simd->gemm_cols;
-    int64_t threads = cpu_pool_threads(p->pool), heads = a->b * a->kv_heads;
+    int64_t threads = p->dev.threads, heads = a->b * a->kv_heads;
     int64_t group = a->heads / a->kv_heads;
     run_rows(p, p->simd->attn_delta, &w, (int64_t[2]){a->b * a->tq, a->heads * a->d});
     if (p->tiles) {

@@ -172,11 +172,6 @@ void cpu_pool_run(struct cpu_pool *p, cpu_task_fn *fn, const void *arg, int64_t 
     restore_denormals(state);
 }
 
-int cpu_pool_threads(const struct cpu_pool *p)
-{
-    return p->threads;
-}
-
 static enum err start(struct cpu_pool *p)
 {
     for (int i = 0; i < p->threads - 1; i++) {

@@ -24,6 +24,4 @@ void cpu_pool_close(struct cpu_pool *p);
  * thread does which item is left to chance; a task must not depend on it. From one thread only. */
 void cpu_pool_run(struct cpu_pool *p, cpu_task_fn *fn, const void *arg, int64_t n, int64_t grain);
 
-int cpu_pool_threads(const struct cpu_pool *p);
-
 #endif
