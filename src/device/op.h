@@ -3,8 +3,8 @@
  * Operations as data: the arguments of each as a struct, and a row that says all that is known of
  * it without running it (op.c): its name, its operands with their types and extents, the numbers
  * that make two calls alike. The null device, the profile, the probe and the list of a step's calls
- * walk the rows. So a new operation is its struct and its line here, its row in op.c (and its FLOPs,
- * if they count), ref, and each device that has a way of its own.
+ * walk the rows. So a new operation is its struct and its line here, its row in op.c, and its FLOPs
+ * if they count, ref, and each device that has a way of its own.
  *
  * "ct" and "at" in a shape comment say the type of an operand (device.h). Operands do not overlap
  * unless said so.
@@ -288,9 +288,9 @@ struct snapshot {
 /* ---- all of them ---- */
 
 /* X(kind, member of struct op, struct of its arguments, function that calls it, the plain way).
- * Kernels: ref computes each, which is its plain way, the first with room besides; of two the
- * arguments are flat vectors. The others are made of these, or are steps on the host's memory, where a device has no way of its own
- * (plain.h). */
+ * Kernels: ref computes each, which is its plain way, the first with scratch; of two the arguments
+ * are flat vectors. The others are made of these, or are steps on the host's memory, where a device
+ * has no way of its own (plain.h). */
 #define OP_MATRIX_KERNELS(X)                                                      \
     X(OP_GEMM, gemm, gemm, dev_gemm, ref_gemm)                                    \
     X(OP_ATTN, attn, attn, dev_attn, ref_attn)                                    \

@@ -8,8 +8,8 @@
  * takes a slash: (n/sp, C), (n, H*D/tp).
  *
  * A model is a list of layers, each of a type. All that is known of a type as numbers is its row
- * (struct layer_type, in a file layer_*.c or its model's); pipeline stages are runs of the list, any
- * runs.
+ * (struct layer_type, in a file layer_*.c or its model's); pipeline stages are runs of the list,
+ * any runs.
  */
 #ifndef PLAIT_MODEL_MODEL_H
 #define PLAIT_MODEL_MODEL_H
