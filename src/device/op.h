@@ -405,8 +405,8 @@ struct op_row {
     const char *name; /* "gemm" */
     enum op_class category;
     const char *group; /* line of a profile, "attention gradient"; its operations may be several */
-    struct op_field field[OP_FIELDS]; /* all that are no operand's; name NULL behind the last */
     int (*operands)(const struct op *op, struct op_operand *out); /* [OP_OPERANDS]; how many */
+    struct op_field field[OP_FIELDS]; /* all that are no operand's; name NULL behind the last */
     bool blind; /* it moves bytes, or knows what to do with a number that is not finite: nobody
                    looks at its operands for one (probe.h) */
 };

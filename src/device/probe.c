@@ -84,103 +84,79 @@ enum err probe_look(struct dev *d, const struct probe_operand *o, struct probe_e
 
 /* ---- a call ---- */
 
-struct call {
-    struct probe *probe;
-    struct dev *d;
-    enum op_kind kind;
-    int n;
-    struct op_operand row[OP_OPERANDS];
-    struct probe_operand o[OP_OPERANDS];
-};
-
-static void note(const struct call *c, bool met, const struct probe_element *e)
+/* Operand i of the call under way. Range by range where it has ranges: what lies between two may be
+ * anything. The operand of a find is then the range. */
+static enum err look_at_operand(struct probe *p, struct dev *d, int i, const struct dev_ranges *of,
+                                bool *finite)
 {
-    struct probe *p = c->probe;
-    p->found = true;
-    p->met = met;
-    p->kind = c->kind;
-    p->part = c->d->part;
-    p->call = p->calls;
-    p->element = *e;
-    memcpy(p->operand, c->o, (size_t)c->n * sizeof *c->o);
-    p->operands = c->n;
-}
-
-/* Range by range where it has ranges: what lies between two may be anything. The operand of a find
- * is then the range. */
-static enum err look_at_operand(struct call *c, int i, struct probe_element *e, bool *finite)
-{
-    const struct dev_ranges *of = c->row[i].ranges;
-    const struct probe_operand whole = c->o[i];
+    struct probe_operand *o = &p->operand[i];
+    const struct probe_operand whole = *o;
     *finite = true;
     if (!of)
-        return look_through(c->d, &whole, c->probe->host, e, finite);
+        return look_through(d, o, p->host, &p->element, finite);
     for (int k = 0; k < of->n && *finite; k++) {
         int64_t begin = of->bound[2 * k];
-        c->o[i].p = (const char *)whole.p + begin * dtype_size(whole.type);
-        c->o[i].cols = of->bound[2 * k + 1] - begin;
-        TRY(look_through(c->d, &c->o[i], c->probe->host, e, finite));
+        o->p = (const char *)whole.p + begin * dtype_size(whole.type);
+        o->cols = of->bound[2 * k + 1] - begin;
+        TRY(look_through(d, o, p->host, &p->element, finite));
     }
     if (*finite)
-        c->o[i] = whole;
+        *o = whole;
     return ERR_OK;
-}
-
-/* Is operand i, which is read, also written? */
-static bool written_over(const struct call *c, int i)
-{
-    for (int k = 0; k < c->n; k++)
-        if (c->o[k].written && c->o[k].p == c->o[i].p)
-            return true;
-    return false;
 }
 
 /* Operands that are read, and written over or not: the first that is not finite. */
-static enum err look_at_read(struct call *c, bool over, struct probe_element *e, bool *finite)
+static enum err look_at_read(struct probe *p, struct dev *d, const struct op_operand *row,
+                             bool over, bool *finite)
 {
     *finite = true;
-    for (int i = 0; i < c->n && *finite; i++)
-        if ((c->row[i].access & ACCESS_READ) && written_over(c, i) == over)
-            TRY(look_at_operand(c, i, e, finite));
+    for (int i = 0; i < p->operands && *finite; i++) {
+        bool written = false;
+        for (int k = 0; k < p->operands; k++)
+            written = written || (p->operand[k].written && p->operand[k].p == p->operand[i].p);
+        if ((row[i].access & ACCESS_READ) && written == over)
+            TRY(look_at_operand(p, d, i, row[i].ranges, finite));
+    }
     return ERR_OK;
 }
 
+/* What is said of a find is written down of each call, until there is one. */
 static enum err probed(struct dev_hook *h, struct dev *d, const struct op *op)
 {
     struct probe *p = (struct probe *)h;
-    struct probe_element e, read;
-    struct call c;
+    struct op_operand row[OP_OPERANDS];
     bool finite = true;
     if (op_rows[op->kind].blind)
         return dev_next(h->next, d, op);
-    c.probe = p;
-    c.d = d;
-    c.kind = op->kind;
-    c.n = op_rows[op->kind].operands(op, c.row);
-    for (int i = 0; i < c.n; i++) {
-        const struct op_operand *o = &c.row[i];
-        const void *at = op_pointer(op, o);
-        bool seen = at && o->holds != HOLDS_IDS && o->access != ACCESS_SCRATCH;
-        c.o[i] = (struct probe_operand){
-            .p = at, .rows = seen ? o->rows : 0, .cols = o->cols, .ld = o->ld,
-            .type = op_type(o, &d->types), .written = o->access & ACCESS_WRITE};
-    }
     if (p->goes_on)
         TRY(p->goes_on());
     p->calls++;
-    if (!p->found)
-        TRY(look_at_read(&c, true, &e, &finite));
-    if (!finite)
-        note(&c, true, &e);
+    if (p->found)
+        return dev_next(h->next, d, op);
+    p->kind = op->kind;
+    p->part = d->part;
+    p->call = p->calls;
+    p->operands = op_rows[op->kind].operands(op, row);
+    for (int i = 0; i < p->operands; i++) {
+        const struct op_operand *o = &row[i];
+        const void *at = op_pointer(op, o);
+        bool seen = at && o->holds != HOLDS_IDS && o->access != ACCESS_SCRATCH;
+        p->operand[i] = (struct probe_operand){
+            .p = at, .rows = seen ? o->rows : 0, .cols = o->cols, .ld = o->ld,
+            .type = op_type(o, &d->types), .written = o->access & ACCESS_WRITE};
+    }
+    TRY(look_at_read(p, d, row, true, &finite));
+    p->found = p->met = !finite;
     TRY(dev_next(h->next, d, op));
     finite = true;
-    for (int i = 0; i < c.n && finite && !p->found; i++)
-        if (c.o[i].written)
-            TRY(look_at_operand(&c, i, &e, &finite));
+    for (int i = 0; i < p->operands && finite && !p->found; i++)
+        if (p->operand[i].written)
+            TRY(look_at_operand(p, d, i, row[i].ranges, &finite));
     if (finite)
         return ERR_OK;
-    TRY(look_at_read(&c, false, &read, &finite));
-    note(&c, !finite, finite ? &e : &read);
+    p->found = true;
+    TRY(look_at_read(p, d, row, false, &finite)); /* of a find there it is the element */
+    p->met = !finite;
     return ERR_OK;
 }
 

@@ -24,14 +24,10 @@ static const struct cpu_simd *best_simd(void)
     return &cpu_simd_base;
 }
 
-static const char *slow(void)
-{
-    return best_simd() == &cpu_simd_base ? " (slow)" : "";
-}
-
 void cpu_describe_kind(char *buf, size_t n)
 {
-    snprintf(buf, n, "cpu: f32 GEMMs in %s%s; bf16 %s", best_simd()->name, slow(),
+    snprintf(buf, n, "cpu: f32 GEMMs in %s%s; bf16 %s", best_simd()->name,
+             best_simd() == &cpu_simd_base ? " (slow)" : "",
              cpu_amx_has() ? "GEMMs and attention on amx tiles"
                            : "by conversion to f32: this processor has no amx tiles");
 }

@@ -11,15 +11,10 @@
 
 enum { GRAIN_ELEMENTS = 16384 }; /* elements of a hand-out of the kernels that stream memory */
 
-/* Rows of c elements in a hand-out. */
-static int64_t row_grain(int64_t c)
-{
-    return num_max(1, GRAIN_ELEMENTS / num_max(1, c));
-}
-
+/* size: rows, and elements of each. */
 static void run_rows(struct cpu *p, cpu_task_fn *fn, const void *arg, const int64_t size[2])
 {
-    cpu_pool_run(p->pool, fn, arg, size[0], row_grain(size[1]));
+    cpu_pool_run(p->pool, fn, arg, size[0], num_max(1, GRAIN_ELEMENTS / num_max(1, size[1])));
 }
 
 /* Groups of columns, as many as the threads allow: each hand-out walks all rows. */

@@ -124,23 +124,6 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Close the task and wait until no thread works on it. */
-static void join(struct cpu_pool *p)
-{
-    pthread_mutex_lock(&p->lock);
-    p->open = false;
-    pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->spin; i++) {
-        if (atomic_load_explicit(&p->joined, memory_order_acquire) == 0)
-            break;
-        relax();
-    }
-    pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->joined) > 0)
-        pthread_cond_wait(&p->leaving, &p->lock);
-    pthread_mutex_unlock(&p->lock);
-}
-
 void cpu_pool_run(struct cpu_pool *p, cpu_task_fn *fn, const void *arg, int64_t n, int64_t grain)
 {
     if (n <= 0)
@@ -168,7 +151,16 @@ void cpu_pool_run(struct cpu_pool *p, cpu_task_fn *fn, const void *arg, int64_t 
             pthread_cond_signal(&p->posting);
     pthread_mutex_unlock(&p->lock);
     work(p, (float *)p->scratch);
-    join(p);
+    /* It is closed, and over when no thread works on it. */
+    pthread_mutex_lock(&p->lock);
+    p->open = false;
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->spin && atomic_load_explicit(&p->joined, memory_order_acquire); i++)
+        relax();
+    pthread_mutex_lock(&p->lock);
+    while (atomic_load(&p->joined) > 0)
+        pthread_cond_wait(&p->leaving, &p->lock);
+    pthread_mutex_unlock(&p->lock);
     restore_denormals(state);
 }
 

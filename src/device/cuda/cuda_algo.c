@@ -48,15 +48,10 @@ static const int64_t *key_numbers(const struct cuda_algo_key *k)
     return &k->m;
 }
 
-static bool same_key(const struct cuda_algo_key *a, const struct cuda_algo_key *b)
-{
-    return memcmp(a, b, sizeof *a) == 0;
-}
-
 static struct row *look(const struct cuda_algos *a, const struct cuda_algo_key *key)
 {
     for (int64_t i = 0; i < a->count; i++)
-        if (same_key(&a->rows[i].key, key))
+        if (memcmp(&a->rows[i].key, key, sizeof *key) == 0)
             return &a->rows[i];
     return NULL;
 }
@@ -319,17 +314,6 @@ void cuda_algos_print(const struct cuda_algos *a, const char *gpu, const int64_t
     }
 }
 
-static bool take_row(struct cuda_algos *a, const struct row *r)
-{
-    struct row *held = look(a, &r->key);
-    held = held ? held : make_room(a);
-    if (!held)
-        return false;
-    *held = *r;
-    held->saved = true;
-    return true;
-}
-
 int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t version[2],
                         const char *text)
 {
@@ -343,7 +327,12 @@ int64_t cuda_algos_take(struct cuda_algos *a, const char *gpu, const int64_t ver
         if (strncmp(s, "choices ", 8) == 0) {
             ours = (int64_t)n + 1 == head.len && memcmp(s, head.s, n) == 0;
         } else if (ours && row_of(s, n, &r)) {
-            taken += take_row(a, &r);
+            struct row *held = look(a, &r.key);
+            held = held ? held : make_room(a);
+            r.saved = true;
+            if (held)
+                *held = r;
+            taken += held != NULL;
         }
         s += n + (s[n] == '\n');
     }

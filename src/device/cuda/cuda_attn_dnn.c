@@ -213,12 +213,6 @@ static enum err measure(struct cuda *c, const struct dnn_plan *p, struct dnn_ope
 /* flags of a key that no GEMM has. */
 enum { ATTENTION = 1 << 20 };
 
-static struct cuda_algo_key key_of(const struct attn *a, bool grad)
-{
-    return (struct cuda_algo_key){a->b, a->tq, a->tk, a->heads, a->kv_heads, a->d,
-                                  ATTENTION + grad, (int64_t)cudnnGetVersion()};
-}
-
 static struct cuda_algo_choice choice_of(const struct dnn_answer *from, int which, double us)
 {
     return (struct cuda_algo_choice){
@@ -244,7 +238,9 @@ static enum err choose(struct cuda *c, const struct dnn_answer *from, const stru
 {
     enum cudaStreamCaptureStatus capture;
     struct cuda_algos *algos = c->lt ? c->lt->algos : NULL; /* a GEMM comes first */
-    struct cuda_algo_key key = key_of(of->attn, of->grad);
+    const struct attn *a = of->attn;
+    struct cuda_algo_key key = {a->b, a->tq, a->tk, a->heads, a->kv_heads, a->d,
+                                ATTENTION + of->grad, (int64_t)cudnnGetVersion()};
     struct dnn_operands *o = of->operands;
     float least = INFINITY;
     *best = 0;

@@ -124,15 +124,10 @@ static node causal(const struct frame *f, node x)
     return y;
 }
 
-static struct dnn_shape lse_of(const struct attn *a)
-{
-    return (struct dnn_shape){{a->b, a->heads, a->tq, 1}, {a->tq * a->heads, 1, a->heads, 1}};
-}
-
 void dnn_attn(struct dnn_graph *g, const struct attn *a)
 {
     struct frame f = frame_of(g, a);
-    struct dnn_shape lse_shape = lse_of(a);
+    struct dnn_shape lse_shape = {{a->b, a->heads, a->tq, 1}, {a->tq * a->heads, 1, a->heads, 1}};
     node q = matrix(&f, ATTN_Q, rows_of(a, a->tq, a->heads, a->ldq));
     node k = matrix(&f, ATTN_K, transposed(rows_of(a, a->tk, a->kv_heads, a->ldk)));
     node v = matrix(&f, ATTN_V, rows_of(a, a->tk, a->kv_heads, a->ldv));

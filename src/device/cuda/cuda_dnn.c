@@ -38,6 +38,14 @@ static void set(struct dnn_graph *g, cudnnBackendDescriptor_t d, cudnnBackendAtt
         note(g, cudnnBackendSetAttribute(d, name, type, n, value), "set an attribute");
 }
 
+/* The same where no graph is at hand: skipped behind what was refused. */
+static void give(cudnnStatus_t *s, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                 cudnnBackendAttributeType_t type, int64_t n, const void *value)
+{
+    if (*s == CUDNN_STATUS_SUCCESS)
+        *s = cudnnBackendSetAttribute(d, name, type, n, value);
+}
+
 static void set_desc(struct dnn_graph *g, cudnnBackendDescriptor_t d,
                      cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value)
 {
@@ -216,14 +224,13 @@ static void take(struct dnn_answer *out, const struct dnn_target *t, const struc
     int64_t n = 0;
     cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR,
                                                    &p.plan);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = t->handle ? cudnnBackendSetAttribute(p.plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
-                                                 CUDNN_TYPE_HANDLE, 1, &t->handle)
-                      : cudnnBackendSetAttribute(p.plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
-                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t->device);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(p.plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+    if (t->handle)
+        give(&s, p.plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &t->handle);
+    else
+        give(&s, p.plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+             &t->device);
+    give(&s, p.plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+         &config);
     if (s == CUDNN_STATUS_SUCCESS)
         s = cudnnBackendFinalize(p.plan);
     if (s == CUDNN_STATUS_SUCCESS)
@@ -249,15 +256,12 @@ static void search(const struct search *w, cudnnBackendHeurMode_t mode)
     cudnnBackendDescriptor_t heur = NULL, config[ENGINES] = {0};
     int64_t n = 0;
     cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heur);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w->graph);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1,
-                                     &mode);
-    if (s == CUDNN_STATUS_SUCCESS && !w->target->handle)
-        s = cudnnBackendSetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                     CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w->target->device);
+    give(&s, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+         &w->graph);
+    give(&s, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (!w->target->handle)
+        give(&s, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+             &w->target->device);
     if (s == CUDNN_STATUS_SUCCESS)
         s = cudnnBackendFinalize(heur);
     for (int i = 0; i < ENGINES && s == CUDNN_STATUS_SUCCESS; i++)
@@ -296,15 +300,9 @@ cudnnStatus_t dnn_run(cudnnHandle_t handle, const struct dnn_plan *p, struct dnn
 {
     cudnnBackendDescriptor_t pack = NULL;
     cudnnStatus_t s = cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64,
-                                     o->n, o->id);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS,
-                                     CUDNN_TYPE_VOID_PTR, o->n, o->at);
-    if (s == CUDNN_STATUS_SUCCESS)
-        s = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR,
-                                     1, &o->work);
+    give(&s, pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, o->n, o->id);
+    give(&s, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, o->n, o->at);
+    give(&s, pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &o->work);
     if (s == CUDNN_STATUS_SUCCESS)
         s = cudnnBackendFinalize(pack);
     if (s == CUDNN_STATUS_SUCCESS)

@@ -118,14 +118,6 @@ static enum err measure_all(struct lt_call *k, struct lt_known *out, double *bes
 
 /* ---- choosing ---- */
 
-static int64_t log2_of(uint32_t power)
-{
-    int64_t n = 0;
-    while (power >>= 1)
-        n++;
-    return n;
-}
-
 static void make_key(struct lt_call *k)
 {
     const struct gemm *g = &k->g;
@@ -140,8 +132,11 @@ static void make_key(struct lt_call *k)
                            g->act != GEMM_NONE ? cuda_lt_align(g->pre, 0, 1) : LT_ALIGN_MAX};
     for (size_t i = 0; i < sizeof bit / sizeof *bit; i++)
         flags |= (int64_t)bit[i] << i;
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
-        align = align * 10 + log2_of(of[i]);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        align *= 10;
+        for (uint32_t power = of[i]; power > 1; power /= 2)
+            align++;
+    }
     k->key = (struct cuda_algo_key){g->m, g->n, g->k, g->lda, g->ldb, g->ldc, flags, align};
 }
 
@@ -312,14 +307,6 @@ static enum err apart(struct lt_call *k)
     return bias_grad(k);
 }
 
-/* k is 0: the GEMM is zeros. */
-static enum err empty(struct lt_call *k)
-{
-    const struct gemm *g = &k->g;
-    struct cuda_epilogue e = {g, g->accumulate ? g->c : NULL, g->ldc, 0, g->m};
-    return cuda_epilogue(k->c, &e);
-}
-
 enum err cuda_gemm(struct dev *d, const struct gemm *g)
 {
     struct lt_call k = {.c = cuda_of(d), .g = *g};
@@ -330,9 +317,10 @@ enum err cuda_gemm(struct dev *d, const struct gemm *g)
     ENSURE(!g->db || (g->trans_a && k.g.lda == g->m));
     if (g->m == 0 || g->n == 0)
         return bias_grad(&k);
-    if (g->k == 0) {
+    if (g->k == 0) { /* zeros */
         TRY(bias_grad(&k));
-        return empty(&k);
+        return cuda_epilogue(k.c, &(struct cuda_epilogue){&k.g, g->accumulate ? g->c : NULL,
+                                                          k.g.ldc, 0, g->m});
     }
     TRY(cuda_lt_open(k.c));
     make_key(&k);

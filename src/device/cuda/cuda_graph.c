@@ -30,24 +30,18 @@ enum err cuda_graph_begin(struct dev *d)
     return ERR_OK;
 }
 
-static void say_size(const struct cuda *c, cudaGraph_t graph, size_t before)
-{
-    size_t nodes = 0, left = 0, all = 0;
-    if (cudaGraphGetNodes(graph, NULL, &nodes) != cudaSuccess ||
-        cudaMemGetInfo(&left, &all) != cudaSuccess)
-        return;
-    log_line(LOG_DEBUG, "cuda: a graph of %zu operations takes %.1f MiB of GPU %d, %d are planned",
-             nodes, ((double)before - (double)left) / (1 << 20), c->index, CUDA_GRAPH_BYTES >> 20);
-}
-
 static enum err instantiate(struct cuda *c, cudaGraph_t graph, struct dev_graph *g)
 {
-    size_t before = 0, all = 0;
+    size_t before = 0, nodes = 0, left = 0, all = 0;
     CUDA_TRY(cudaMemGetInfo(&before, &all));
     CUDA_TRY(cudaGraphInstantiateWithFlags(&g->exec, graph, 0));
     CUDA_TRY(cudaGraphUpload(g->exec, c->stream));
     CUDA_TRY(cudaStreamSynchronize(c->stream)); /* for the size; nothing captured has run */
-    say_size(c, graph, before);
+    if (cudaGraphGetNodes(graph, NULL, &nodes) == cudaSuccess &&
+        cudaMemGetInfo(&left, &all) == cudaSuccess)
+        log_line(LOG_DEBUG,
+                 "cuda: a graph of %zu operations takes %.1f MiB of GPU %d, %d are planned", nodes,
+                 ((double)before - (double)left) / (1 << 20), c->index, CUDA_GRAPH_BYTES >> 20);
     return ERR_OK;
 }
 

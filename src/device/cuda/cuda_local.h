@@ -104,11 +104,9 @@ enum err cuda_timer_alloc(struct dev *d, int64_t n, int64_t *first);
 enum err cuda_timer_record(struct dev *d, int64_t which);
 enum err cuda_timer_read(struct dev *d, int64_t which, double *seconds);
 
-/* cuda_choices.c */
+/* cuda_lt.c */
 enum err cuda_choices(struct dev *d, struct text *out);
 enum err cuda_choose(struct dev *d, const char *choices, bool *taken);
-
-/* cuda_lt.c */
 void cuda_lt_close(struct cuda *c);
 
 /* cuda_attn.c chooses; cuda_attn_dnn.c: cuDNN; cuda_attn_own.cu: any type, dropout, any length.

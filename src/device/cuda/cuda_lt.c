@@ -45,20 +45,17 @@ void cuda_lt_close(struct cuda *c)
     c->lt = NULL;
 }
 
-static enum err open_algos(struct cuda *c)
-{
-    struct cudaDeviceProp p;
-    CUDA_TRY(cudaGetDeviceProperties(&p, c->index));
-    snprintf(c->lt->gpu, sizeof c->lt->gpu, "%s", p.name);
-    return cuda_algos_open(c->cache, c->lt->gpu, (int64_t)cublasLtGetVersion(), &c->lt->algos);
-}
-
 static enum err open_parts(struct cuda *c)
 {
+    struct cudaDeviceProp p;
     LT_TRY(cublasLtCreate(&c->lt->handle));
     CUDA_TRY(cudaEventCreate(&c->lt->from));
     CUDA_TRY(cudaEventCreate(&c->lt->to));
-    return c->deterministic ? ERR_OK : open_algos(c);
+    if (c->deterministic)
+        return ERR_OK;
+    CUDA_TRY(cudaGetDeviceProperties(&p, c->index));
+    snprintf(c->lt->gpu, sizeof c->lt->gpu, "%s", p.name);
+    return cuda_algos_open(c->cache, c->lt->gpu, (int64_t)cublasLtGetVersion(), &c->lt->algos);
 }
 
 enum err cuda_lt_fits(void)
@@ -315,5 +312,38 @@ enum err cuda_lt_settings(const cublasLtMatmulAlgo_t *algo, int64_t out[CUDA_ALG
                                                     &written));
         out[i] = ((int64_t)wide + narrow) & INT32_MAX;
     }
+    return ERR_OK;
+}
+
+/* ---- choices for checkpoints ----
+ * GEMMs and attention of cuDNN remember their choices in one table (cuda_algo.h), whose file is
+ * the machine's; a checkpoint has those that the run used, so that it goes on with the same kernels
+ * where that file is another. */
+
+/* Versions of the libraries that choose. */
+static void ask_versions(int64_t version[2])
+{
+    version[0] = (int64_t)cublasLtGetVersion();
+    version[1] = cuda_dnn_version();
+}
+
+enum err cuda_choices(struct dev *d, struct text *out)
+{
+    const struct cuda_lt *lt = cuda_of(d)->lt;
+    int64_t version[2];
+    ask_versions(version);
+    if (lt && lt->algos)
+        cuda_algos_print(lt->algos, lt->gpu, version, out);
+    return out->err;
+}
+
+enum err cuda_choose(struct dev *d, const char *choices, bool *taken)
+{
+    struct cuda *c = cuda_of(d);
+    int64_t version[2];
+    ask_versions(version);
+    TRY(cuda_lt_open(c));
+    *taken = c->lt->algos ? cuda_algos_take(c->lt->algos, c->lt->gpu, version, choices) > 0
+                          : !choices[0]; /* deterministic, where nothing is measured */
     return ERR_OK;
 }

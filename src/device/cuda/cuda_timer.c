@@ -55,20 +55,6 @@ static enum err seconds_between(cudaEvent_t a, cudaEvent_t b, double *out)
     return ERR_OK;
 }
 
-static enum err try_once(struct cuda_clock *k, struct anchor *a)
-{
-    cudaError_t e = cudaErrorNotReady;
-    double begin = log_now();
-    CUDA_TRY(cudaEventRecord(a->event, k->stream));
-    while (e == cudaErrorNotReady)
-        e = cudaEventQuery(a->event);
-    a->took = log_now() - begin;
-    a->host = begin + a->took / 2;
-    CUDA_TRY(e);
-    (void)cudaGetLastError(); /* "not ready" would pass for the error of a later launch */
-    return ERR_OK;
-}
-
 static void exchange(struct anchor *a, struct anchor *b)
 {
     struct anchor t = *a;
@@ -82,7 +68,15 @@ static enum err compare_clocks(struct cuda_clock *k)
     exchange(&k->before, &k->last);
     k->last.took = INFINITY;
     for (int i = 0; i < TRIES; i++) {
-        TRY(try_once(k, &k->spare));
+        cudaError_t e = cudaErrorNotReady;
+        double begin = log_now();
+        CUDA_TRY(cudaEventRecord(k->spare.event, k->stream));
+        while (e == cudaErrorNotReady)
+            e = cudaEventQuery(k->spare.event);
+        k->spare.took = log_now() - begin;
+        k->spare.host = begin + k->spare.took / 2;
+        CUDA_TRY(e);
+        (void)cudaGetLastError(); /* "not ready" would pass for the error of a later launch */
         if (k->spare.took < k->last.took)
             exchange(&k->spare, &k->last);
     }
