@@ -16,6 +16,8 @@ struct caps_link {
 struct caps {
     struct caps_link axis[AXIS_COUNT]; /* between ranks that differ on it */
     double memory; /* bytes that a rank's memory reads and writes in a unit of time; 0: no time */
+    bool overlaps; /* what is started goes on while its rank computes; else it is done by those who
+                      wait for it, and nothing hides it */
 };
 
 /* Does anything take time? Anything between ranks? */

@@ -22,7 +22,7 @@ static int64_t kept(const struct model_dims *d, enum model_keep id)
 static void said(const struct model_dims *d, unsigned passes, struct model_said *to)
 {
     if (passes & SAID_FORWARD)
-        model_say_sum(d, 0, to);
+        model_say_sum(d, 0, 0, to);
     if (passes & SAID_WEIGHT)
         model_say_gather(d, 0, to);
 }

@@ -71,7 +71,7 @@ static void said(const struct model_dims *d, unsigned passes, struct model_said 
                       2.0 * (double)n * (double)d->c * (double)d->v);
     }
     if (d->rows == 0)
-        model_say_sum(d, 0, to);
+        model_say_sum(d, 0, 0, to);
 }
 
 const struct layer_type layer_type_head = {

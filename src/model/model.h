@@ -293,8 +293,9 @@ struct model_said {
     struct traffic kind[TRAFFIC_KINDS];
     int64_t longest;
     /* Told each as it is added, and the FLOPs of the rank's GEMMs that run while these are on their
-     * way, one behind the other; NULL: nobody asks. */
-    void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside);
+     * way, one behind the other; of these the first `shared`, while what was told before may be on
+     * its way still. NULL: nobody asks. */
+    void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside, double shared);
     void *arg;
 };
 
@@ -354,7 +355,8 @@ int64_t model_stream_work(const struct model_dims *d, enum model_work id);
  * whose GEMMs have so many columns (the first one's outputs, the last one's inputs). */
 void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside);
 void model_say_gather(const struct model_dims *d, double beside, struct model_said *to);
-void model_say_sum(const struct model_dims *d, double beside, struct model_said *to);
+void model_say_sum(const struct model_dims *d, double beside, double shared,
+                   struct model_said *to);
 struct model_columns { int64_t in, out; };
 void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
                          struct model_said *to);

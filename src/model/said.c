@@ -6,13 +6,19 @@
  */
 #include "model/model.h"
 
-void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside)
+static void say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside,
+                double shared)
 {
     to->kind[k].messages += t.messages;
     to->kind[k].bytes += t.bytes;
     to->longest = num_max(to->longest, t.bytes);
     if (to->each)
-        to->each(to->arg, k, t, beside);
+        to->each(to->arg, k, t, beside, shared);
+}
+
+void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside)
+{
+    say(to, k, t, beside, 0);
 }
 
 static int64_t stream_bytes(const struct model_dims *d)
@@ -26,10 +32,11 @@ void model_say_gather(const struct model_dims *d, double beside, struct model_sa
         model_say(to, TRAFFIC_ALL_GATHER, (struct traffic){1, stream_bytes(d)}, beside);
 }
 
-void model_say_sum(const struct model_dims *d, double beside, struct model_said *to)
+void model_say_sum(const struct model_dims *d, double beside, double shared,
+                   struct model_said *to)
 {
-    model_say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
-              (struct traffic){1, stream_bytes(d)}, beside);
+    say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+        (struct traffic){1, stream_bytes(d)}, beside, shared);
 }
 
 int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
@@ -67,7 +74,7 @@ static void say_gemm(const struct model_dims *d, double flops, struct model_said
 {
     int64_t pieces = model_sum_pieces(d->n, d->tp, d->sp, d->rows), owners = d->sp ? d->tp : 1;
     if (pieces == 0 || (d->sp && d->chunked)) {
-        model_say_sum(d, pieces == 0 ? 0 : of_others(d, flops), to);
+        model_say_sum(d, pieces == 0 ? 0 : of_others(d, flops), 0, to);
         return;
     }
     enum traffic_kind k = d->sp ? TRAFFIC_REDUCE : TRAFFIC_ALL_REDUCE;
@@ -78,9 +85,10 @@ static void say_gemm(const struct model_dims *d, double flops, struct model_said
     model_say(to, k, last, 0);
 }
 
-/* Where both halves of a backward follow each other, the input's gradient is summed in one, beside
- * the weights' gradients; the input is gathered again beside what comes before the second of
- * these. */
+/* Where both halves of a backward follow each other, the input is gathered again beside the GEMM of
+ * its gradient and that of the last weights' gradients; the gradient is then summed in one, beside
+ * these and the first weights'. So one of three GEMMs is beside both, and the sum, which comes second
+ * on the links, has of it what the gather leaves. */
 void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
                          struct model_said *to)
 {
@@ -92,13 +100,13 @@ void model_sublayer_said(const struct model_dims *d, struct model_columns cols, 
     }
     if (passes & SAID_INPUT) {
         say_gathered(d, out, to);
-        if (both)
-            model_say_sum(d, in + out, to);
-        else
+        if (!both)
             say_gemm(d, in, to);
     }
     if (passes & SAID_WEIGHT)
         model_say_gather(d, d->rows == 0 ? 0 : both ? in + out : out, to);
+    if (both)
+        model_say_sum(d, in + out, d->sp ? out : 0, to);
 }
 
 void model_said(const struct layer *l, const struct model_dims *d, unsigned passes,

@@ -80,16 +80,20 @@ enum err ends_plan(const struct traffic_args *a, int pp, const struct caps *c, d
 struct inside {
     const struct traffic_args *a;
     struct caps_link link;
-    double a_flop; /* what a FLOP of this rank takes */
+    double a_flop; /* what a FLOP of this rank takes; 0: nothing runs beside */
+    double late;   /* of what was told last the time behind the GEMMs beside it; < 0: it is early */
     struct sim_inside *to;
 };
 
-static void add_inside(void *arg, enum traffic_kind k, struct traffic t, double beside)
+static void add_inside(void *arg, enum traffic_kind k, struct traffic t, double beside,
+                       double shared)
 {
     struct inside *x = arg;
     double time = caps_time(&x->link, k, x->a->of.split.tp, t);
+    double taken = fmin(fmax(0, x->late + shared * x->a_flop), shared * x->a_flop);
+    x->late = time - (beside * x->a_flop - taken);
     x->to->all += time;
-    x->to->exposed += fmax(0, time - beside * x->a_flop);
+    x->to->exposed += fmax(0, x->late);
 }
 
 enum err ends_inside(const struct traffic_args *a, int pp, const struct caps *c,
@@ -115,7 +119,7 @@ enum err ends_inside(const struct traffic_args *a, int pp, const struct caps *c,
         /* A whole backward has the FLOPs of two forwards, its halves those of one each. */
         double flops = model_flops(a->of.model, st, in.op == SCHED_R) * (double)a->of.samples /
                        a->of.split.tp * (in.op == SCHED_B ? 2 : 1);
-        x.a_flop = flops > 0 ? time[in.stage][in.op] / flops : 0;
+        x.a_flop = flops > 0 && c->overlaps ? time[in.stage][in.op] / flops : 0;
         x.to = &inside[i];
         *x.to = (struct sim_inside){0};
         traffic_layers(a, &own, (enum sched_op)in.op, traffic_short(a, in), &said);

@@ -109,6 +109,8 @@ enum err setup_plan_segments(struct setup *s);
  * Errors: ERR_MEMORY. (setup_comm.c) */
 enum err setup_plan_comm(struct setup *s, int pp);
 
+/* The options' rates, and what ranks of such a run can. */
+struct caps setup_caps(const struct setup *s);
 /* What ends a step takes, by the options' caps, of each instruction of the program: sim_cost.each.
  * *each is owned by the caller, after an error too. Errors: ERR_MEMORY. (setup_comm.c) */
 enum err setup_ends(const struct setup *s, double **each);

@@ -64,6 +64,14 @@ enum err setup_plan_comm(struct setup *s, int pp)
     return traffic_plan(&a, pp, &s->traffic[pp]);
 }
 
+/* In host memory ranks move and add by themselves, inside calls, on every transport. */
+struct caps setup_caps(const struct setup *s)
+{
+    struct caps c = s->o->caps;
+    c.overlaps = options_device(s->o) == DEV_CUDA;
+    return c;
+}
+
 enum err setup_ends(const struct setup *s, double **each)
 {
     TRY(mem_new(s->sched.begin[s->sched.p], sizeof **each, "the end of a step", each));
@@ -78,10 +86,11 @@ enum err setup_ends(const struct setup *s, double **each)
 enum err setup_inside(const struct setup *s, const double (*time)[SCHED_COMPUTE_OPS],
                       struct sim_inside **inside)
 {
+    struct caps caps = setup_caps(s);
     TRY(mem_new(s->sched.begin[s->sched.p], sizeof **inside, "costs of actions", inside));
     for (int pp = 0; pp < s->sched.p; pp++) {
         struct traffic_args a = traffic_args_of(s, pp);
-        TRY(ends_inside(&a, pp, &s->o->caps, time, *inside));
+        TRY(ends_inside(&a, pp, &caps, time, *inside));
     }
     return ERR_OK;
 }

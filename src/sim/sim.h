@@ -36,6 +36,7 @@ struct sim_cost {
      * until all of them are through, EMBED_REDUCE and REPLICA_REDUCE begin when both ranks have
      * come, NORM when all have. NULL: all of these are instants, and segments equal */
     const double *each;
+    bool overlaps; /* else sums and gathers are all done in the WAIT behind them */
     /* borrowed; [instructions] collectives inside an action, beside its own time: what they take,
      * and what of that nothing hides, which the action takes longer. NULL: none */
     const struct sim_inside *inside;

@@ -2,7 +2,7 @@
  *
  * The end of a step on the clock. A rank has an engine of its own for sums and gathers, which takes
  * them in their order and computes nothing; what the engine still has to do when a rank comes to
- * WAIT is the part of it that is not hidden. All ranks meet at NORM, behind which nothing waits for
+ * WAIT is the part of it that is not hidden. Where nothing overlaps, it begins there. All ranks meet at NORM, behind which nothing waits for
  * a message: so it is played when the lists before it are.
  */
 #include "sim/sim_local.h"
@@ -50,7 +50,14 @@ static void start(struct sim_play *k, int rank, int64_t i)
 
 static void wait(struct sim_play *k, int rank, int64_t i)
 {
+    const struct sched *s = k->s;
     double now = k->clock[rank];
+    int64_t j = i;
+    while (!k->cost->overlaps && j > s->begin[rank] && s->instr[j - 1].op != SCHED_WAIT)
+        j--;
+    for (; j < i; j++)
+        if (s->instr[j].op == SCHED_REDUCE || s->instr[j].op == SCHED_GATHER)
+            start(k, rank, j);
     if (k->engine[rank] > now)
         k->clock[rank] = k->engine[rank];
     k->r->exposed[rank] += k->clock[rank] - now;
@@ -94,7 +101,10 @@ int sim_end_take(struct sim_play *k, int rank, int64_t i)
     case SCHED_REPLICA_REDUCE: return meet(k, rank, i);
     case SCHED_WAIT: wait(k, rank, i); return -1;
     case SCHED_REDUCE:
-    case SCHED_GATHER: start(k, rank, i); return -1;
+    case SCHED_GATHER:
+        if (k->cost->overlaps)
+            start(k, rank, i);
+        return -1;
     default: note(k, i, k->clock[rank], k->clock[rank]); return -1;
     }
 }
@@ -107,11 +117,11 @@ static void finish(struct sim_play *k, int rank, double all)
     k->clock[rank] = all + k->cost->each[norm];
     for (int64_t i = norm + 1; i < k->s->begin[rank + 1]; i++) {
         int op = k->s->instr[i].op;
-        if (op == SCHED_GATHER)
+        if (op == SCHED_GATHER && k->cost->overlaps)
             start(k, rank, i);
         else if (op == SCHED_WAIT)
             wait(k, rank, i);
-        else
+        else if (op != SCHED_GATHER)
             work(k, rank, i);
     }
 }

@@ -276,7 +276,8 @@ static enum err simulate(struct compare *c)
     c->used = (struct sim_cost){.stage_time = (const double(*)[COMPARE_KINDS])c->cost,
                                 .latency = c->latency,
                                 .fetch = c->fetch,
-                                .each = c->each};
+                                .each = c->each,
+                                .overlaps = setup_caps(c->s).overlaps};
     TRY(sim_run(s, &c->s->report, &c->used, true, &c->sim));
     for (int r = 0; r < s->p; r++) {
         struct compare_rank *m = &c->simulated[r];

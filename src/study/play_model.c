@@ -134,6 +134,7 @@ static enum err add_ends(struct played *x)
 {
     TRY(setup_ends(&x->setup, &x->ends));
     x->cost.each = x->ends;
+    x->cost.overlaps = setup_caps(&x->setup).overlaps;
     return ERR_OK;
 }
 

@@ -81,7 +81,7 @@ static void shared_updates(void)
           &s, &report);
     const double each[] = {0, 0, 0, 0.75, 0.25, 0.25, 1, 0, 0.5, 0.125, 0.25, 1, 0.25, 1, 0,
                            0, 0, 0, 0,    2,    0,    0.5, 0.125, 0.5, 0.25, 0};
-    struct sim_cost cost = {.tf = 1, .tb = 2, .each = each};
+    struct sim_cost cost = {.tf = 1, .tb = 2, .each = each, .overlaps = true};
     CHECK_OK(sim_run(&s, &report, &cost, true, &r));
     check_event(&r, 3, 4, 5.5);
     check_event(&r, 4, 5.5, 5.75);
@@ -109,6 +109,23 @@ static void shared_updates(void)
     CHECK_NEAR(r.meeting[1], 1.625, 1e-12);
     CHECK_NEAR(r.updating[0], 0.5, 1e-12);
     lanes(&s, &r, &cost, true);
+    sim_result_free(&r);
+    cost.overlaps = false; /* all is done where it is waited for */
+    CHECK_OK(sim_run(&s, &report, &cost, true, &r));
+    check_event(&r, 5, 5.5, 6);
+    check_event(&r, 4, 6, 6.25);
+    check_event(&r, 6, 6.25, 7.25);
+    check_event(&r, 7, 6, 7.25);
+    check_event(&r, 9, 7.75, 7.875);
+    check_event(&r, 12, 8.125, 8.375); /* behind the update before it */
+    check_event(&r, 11, 8.375, 9.375);
+    check_event(&r, 13, 9.375, 10.375);
+    check_event(&r, 14, 8.375, 10.375);
+    check_event(&r, 25, 8.375, 8.625);
+    CHECK_NEAR(r.makespan, 6, 1e-12);
+    CHECK_NEAR(r.step, 10.375, 1e-12);
+    for (int rank = 0; rank < 2; rank++)
+        CHECK_NEAR(r.exposed[rank], r.sums[rank], 1e-12);
     sim_result_free(&r);
     cost.each = NULL; /* instants, and segments equal */
     CHECK_OK(sim_run(&s, &report, &cost, true, &r));
@@ -422,7 +439,7 @@ static void times_of(const struct setup *s, double a_flop, double time[1][SCHED_
 static void overlapped_by_hand(void)
 {
     static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on",
-                                        "parallel.tp_rows=64", NULL};
+                                        "parallel.tp_rows=64", "train.device=cuda", NULL};
     double sum = SAMPLES * TOKENS * WIDE * 4 * 2 * 3 / 4 / 1e6; /* of the stream */
     double row = SAMPLES * TOKENS * 4, losses = (row + 2 * row) * 2 * 3 / 4 / 1e6;
     double attn = 2.0 * SAMPLES * TOKENS * WIDE * 4 * WIDE / TENSORS; /* q k v, and o */
@@ -453,6 +470,66 @@ static void overlapped_by_hand(void)
         }
         mem_free(each);
     }
+    setup_free(&s);
+}
+
+/* With sp, where a backward's halves follow each other, the second gather and the gradient's sum are
+ * on their way one behind the other beside three GEMMs of a sublayer: that of its input's gradient,
+ * the second, beside which are both, and the third. */
+static void gather_and_sum_by_hand(void)
+{
+    static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on", "parallel.sp=true",
+                                        "parallel.tp_rows=64", "train.device=cuda", NULL};
+    int blocks = 2 * BLOCKS;
+    double part = SAMPLES * TOKENS * WIDE * 4 * 3 / 4 / 1e6; /* a gather, or a sum */
+    double wide = 2.0 * SAMPLES * TOKENS * WIDE * WIDE / TENSORS; /* o; q k v are three, up four */
+    const struct { double a_part, attn, mlp; } row[] = {
+        /* how many `wide` a part takes; exposed then of the gradient's first gather in chunks, of
+         * which three quarters of o or down hide some; of the second gather; of the sum */
+        {0.5, 0, 0},
+        {2, 2 - 0.75, 0},
+        {3.5, 3.5 - 0.75 + 0 + (3.5 + 3.5 - 7), 3.5 - 3},
+        {7.2, 7.2 - 0.75 + (7.2 - 4) + (7.2 - 3), 7.2 - 3 + 0 + (7.2 + 7.2 - 12)},
+        {10, 10 - 0.75 + (10 - 4) + (10 - 3), 10 - 3 + (10 - 8) + (10 - 4)},
+    };
+    for (int i = 0; i < 5; i++) {
+        struct options o;
+        struct setup s;
+        double time[1][SCHED_COMPUTE_OPS];
+        struct sim_inside *each;
+        setup_of(&o, words, &s);
+        o.caps = link_caps(0, 1e6);
+        times_of(&s, part / row[i].a_part / wide, time);
+        CHECK(setup_caps(&s).overlaps);
+        CHECK_OK(setup_inside(&s, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+        struct sim_inside b = inside_of(&s, each, 0, SCHED_B);
+        CHECK_NEAR(b.all, (3 * 2 * blocks + 1) * part, 1e-9);
+        CHECK_NEAR(b.exposed, blocks * (row[i].attn + row[i].mlp) * part / row[i].a_part + part,
+                   1e-9); /* and the embedding's gather */
+        mem_free(each);
+        setup_free(&s);
+    }
+}
+
+/* In host memory nothing is hidden: ranks move and add themselves. */
+static void hosts_hide_nothing(void)
+{
+    static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on", "parallel.sp=true",
+                                        "parallel.tp_rows=64", "train.device=cpu", NULL};
+    struct options o;
+    struct setup s;
+    double time[1][SCHED_COMPUTE_OPS];
+    struct sim_inside *each;
+    setup_of(&o, words, &s);
+    o.caps = link_caps(0, 1e6);
+    times_of(&s, 1, time);
+    CHECK(!setup_caps(&s).overlaps);
+    CHECK_OK(setup_inside(&s, (const double(*)[SCHED_COMPUTE_OPS])time, &each));
+    for (int op = SCHED_F; op <= SCHED_B; op++) {
+        struct sim_inside of = inside_of(&s, each, 0, op);
+        CHECK(of.all > 0 && of.exposed == of.all);
+    }
+    mem_free(each);
     setup_free(&s);
 }
 
@@ -508,6 +585,7 @@ static const struct test_case cases[] = {
     {"segments_differ", segments_differ}, {"messages_by_hand", messages_by_hand},
     {"actions_last_longer", actions_last_longer},
     {"inside_by_hand", inside_by_hand}, {"overlapped_by_hand", overlapped_by_hand},
+    {"gather_and_sum_by_hand", gather_and_sum_by_hand}, {"hosts_hide_nothing", hosts_hide_nothing},
     {"inside_adds_up", inside_adds_up}, {"costs_are_checked", costs_are_checked},
 };
 TEST_MAIN(cases)
