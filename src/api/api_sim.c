@@ -72,7 +72,7 @@ static enum err show(struct played *x, const struct plait_sim *a, int format, st
     if (format == PLAY_TEXT || format == PLAY_LOWERED)
         sched_print(x->modelled || format == PLAY_LOWERED ? x->s : &x->made, out);
     else if (format == PLAY_GANTT)
-        sim_gantt(x->s, &x->result, a->width, a->color != 0, out);
+        return play_gantt(a, x, 1, out);
     else if (format == PLAY_JSON)
         sim_json(x->s, &x->result, out);
     else

@@ -51,20 +51,20 @@ struct sim_result {
     double makespan;       /* end of the last compute instruction */
     double cost;           /* max over ranks of (last end - first start) */
     /* Of what ends the step, 0 without sim_cost.each: the end of the last instruction; and [p],
-     * owned: time of a rank's sums and gathers, and what of it WAIT had to wait for; in
+     * time of a rank's sums and gathers, and what of it WAIT had to wait for; in
      * EMBED_REDUCE, REPLICA_REDUCE and NORM, with waiting for the others; of STEP or UPDATE */
     double step;
     double *sums, *exposed, *meeting, *updating;
-    double *busy, *first, *last; /* owned; [p] */
-    /* owned; [p] by sim_cost.inside: what collectives inside a rank's actions take; of busy */
+    double *busy, *first, *last; /* owned; [p]; with it all that is [p] here */
+    /* [p] by sim_cost.inside: what collectives inside a rank's actions take; of busy */
     double *inside, *inside_exposed;
-    /* owned; [p] idle time before the last action: until the input was made, and until its message
+    /* [p] idle time before the last action: until the input was made, and until its message
      * was there; time in which a rank's links are occupied, beside computing or not */
     double *waiting, *message, *sending;
     double bubble_fraction; /* 1 - sum(busy) / (p * makespan) */
     double bubble_rate;     /* 1 - sum(busy) / (p * cost): Qi et al., 2023 */
-    int *peak;             /* owned; [p] peak activations in (stage, mb) units */
-    int *full_peak;        /* owned; [p] of those kept in full, see sched_report */
+    const int *peak;       /* borrowed from the report; [p] peak activations in (stage, mb) units */
+    const int *full_peak;  /* the same; of those kept in full */
     int64_t actions;       /* compute instructions played, a pair as one */
     struct sim_event *event; /* owned; [instructions of the schedule], NULL unless asked for;
                                 OVERLAP_F_B and its two halves have the same */
@@ -73,6 +73,11 @@ enum err sim_run(const struct sched *s, const struct sched_report *r, const stru
                  bool keep_events, struct sim_result *out);
 void sim_result_free(struct sim_result *r);
 
+/* Which of a microbatch's two ways an action or a message goes: 0 forward, 1 back. */
+static inline int sim_way(int op)
+{
+    return op == SCHED_F || op == SCHED_SEND_F || op == SCHED_RECV_F ? 0 : 1;
+}
 /* Time that the message at i occupies its link. */
 double sim_wire(const struct sim_cost *c, int64_t i);
 /* Times of actions of each stage, [stages], from whichever of the costs. */
@@ -88,9 +93,6 @@ double sim_over_ideal(double share);
 enum { SIM_BUBBLE_MAX = 96 };
 const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX]);
 
-/* Gantt chart of a result with events, see draw_gantt; other pictures are in sim_picture.h. */
-void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
-               struct text *out);
 /* JSON with keys schedule, p, m, v, makespan, cost, bubble_fraction, bubble_rate, both also over
  * ideal time (bubble_over_ideal, rate_over_ideal; null where there is none); by rank busy, waiting,
  * message, sending, peak_activations, peak_full; where its end has costs step, and by rank sums,

@@ -59,92 +59,57 @@ static struct unit *unit_of(const struct maker *k, int stage, int mb)
     return &k->unit[(int64_t)stage * k->s->m + mb];
 }
 
-static int way_of(uint16_t op)
-{
-    return op == SCHED_F || op == SCHED_SEND_F || op == SCHED_RECV_F ? 0 : 1;
-}
-
 /* From when the message with this instruction's input was sent until it was there; {-1, -1}: the
  * input, if any, was made by the rank itself. */
 static struct sim_event carried(const struct maker *k, struct sched_instr in)
 {
-    int from = way_of(in.op) == 0 ? in.stage - 1 : in.stage + 1;
+    int from = sim_way(in.op) == 0 ? in.stage - 1 : in.stage + 1;
     if (in.op >= SCHED_W || from < 0 || from >= k->s->stages)
         return (struct sim_event){-1, -1};
-    int64_t send = unit_of(k, from, in.mb)->send[way_of(in.op)];
+    int64_t send = unit_of(k, from, in.mb)->send[sim_way(in.op)];
     return send ? k->r->event[send - 1] : (struct sim_event){-1, -1};
-}
-
-/* Most spans that there can be, and messages; notes where the sends are. */
-static void count(struct maker *k, int64_t *spans, int64_t *sends, int64_t *comms)
-{
-    *spans = *sends = *comms = 0;
-    for (int64_t i = 0; i < k->s->begin[k->s->p]; i++) {
-        struct sched_instr in = k->s->instr[i];
-        *spans += computes(in) ? 2 : 0;
-        *comms += sums(in);
-        if (in.op == SCHED_R)
-            unit_of(k, in.stage, in.mb)->again = k->again = true;
-        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
-            continue;
-        unit_of(k, in.stage, in.mb)->send[way_of(in.op)] = i + 1;
-        ++*sends;
-    }
 }
 
 static struct draw_span *add_span(struct maker *k, int rank, struct sched_instr in,
                                   struct sim_event e)
 {
     struct draw_span *s = &k->p->span[k->p->chart.spans++];
-    *s = (struct draw_span){.start = e.start,
-                            .end = e.end,
-                            .rank = rank,
-                            .stage = in.stage,
-                            .mb = in.mb,
-                            .replica = k->s->way[in.mb],
+    *s = (struct draw_span){.start = e.start, .end = e.end, .rank = rank, .stage = in.stage,
+                            .mb = in.mb, .replica = k->s->way[in.mb],
                             .chunk = (uint8_t)num_min(in.stage / k->s->p, UINT8_MAX)};
     return s;
-}
-
-/* The rank is free from `clock` on, and the action at i waits for its message, if it does. */
-static void add_wait(struct maker *k, int rank, int64_t i, double clock)
-{
-    const struct sched_instr *in = &k->s->instr[i];
-    double start = k->r->event[i].start;
-    struct sim_event m;
-    if (in->op == SCHED_OVERLAP_F_B) {
-        struct sim_event f = carried(k, in[1]), b = carried(k, in[2]);
-        m = f.end > b.end ? f : b;
-    } else {
-        m = carried(k, *in);
-    }
-    double from = m.start > clock ? m.start : clock;
-    if (m.start >= 0 && from < start)
-        add_span(k, rank, *in, (struct sim_event){from, start})->kind = DRAW_MESSAGE;
 }
 
 static void add_spans(struct maker *k)
 {
     static const uint8_t kind[] = {DRAW_F, DRAW_B, DRAW_I, DRAW_W, DRAW_R};
     for (int rank = 0; rank < k->s->p; rank++) {
-        double clock = 0;
+        double clock = 0; /* the rank is free from then on */
         int halves = 0; /* of a pair, still to come */
         for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
-            struct sched_instr in = k->s->instr[i];
-            if (in.op == SCHED_OVERLAP_F_B || (computes(in) && halves == 0))
-                add_wait(k, rank, i, clock);
-            if (in.op == SCHED_OVERLAP_F_B)
+            const struct sched_instr *in = &k->s->instr[i];
+            bool pair = in->op == SCHED_OVERLAP_F_B;
+            struct sim_event m = {-1, -1}, e = k->r->event[i];
+            if (pair) {
+                struct sim_event f = carried(k, in[1]), b = carried(k, in[2]);
+                m = f.end > b.end ? f : b;
                 halves = 2;
-            if (!computes(in))
+            } else if (computes(*in) && halves == 0) {
+                m = carried(k, *in);
+            }
+            if (m.start >= 0 && fmax(m.start, clock) < e.start)
+                add_span(k, rank, *in, (struct sim_event){fmax(m.start, clock), e.start})->kind =
+                    DRAW_MESSAGE;
+            if (!computes(*in))
                 continue;
             halves -= halves > 0;
-            add_span(k, rank, in, k->r->event[i])->kind = kind[in.op];
-            struct unit *unit = unit_of(k, in.stage, in.mb);
-            if (in.op < SCHED_W && sched_ends_stage(in))
-                unit->made[way_of(in.op)] = k->p->chart.spans;
-            if (in.op < SCHED_W && sched_begins_stage(k->s, in))
-                unit->used[way_of(in.op)] = k->p->chart.spans;
-            clock = k->r->event[i].end;
+            add_span(k, rank, *in, e)->kind = kind[in->op];
+            struct unit *unit = unit_of(k, in->stage, in->mb);
+            if (in->op < SCHED_W && sched_ends_stage(*in))
+                unit->made[sim_way(in->op)] = k->p->chart.spans;
+            if (in->op < SCHED_W && sched_begins_stage(k->s, *in))
+                unit->used[sim_way(in->op)] = k->p->chart.spans;
+            clock = e.end;
         }
     }
 }
@@ -154,18 +119,13 @@ static void add_messages(struct maker *k)
     for (int rank = 0; rank < k->s->p; rank++) {
         for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
             struct sched_instr in = k->s->instr[i];
-            int way = way_of(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
+            int way = sim_way(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
             if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
                 continue;
             double wire = sim_wire(k->cost, i), end = k->r->event[i].end - k->cost->latency;
             k->p->message[k->p->chart.messages++] = (struct draw_message){
-                .start = end - wire,
-                .end = end,
-                .from = rank,
-                .to = in.peer,
-                .stage = in.stage,
-                .mb = in.mb,
-                .back = way == 1,
+                .start = end - wire, .end = end, .from = rank, .to = in.peer, .stage = in.stage,
+                .mb = in.mb, .back = way == 1,
                 .cause = unit_of(k, in.stage, in.mb)->made[way] - 1,
                 .use = unit_of(k, to, in.mb)->used[way] - 1,
             };
@@ -209,81 +169,51 @@ static void change(struct maker *k, struct ledger *l, double time, double by)
     l->curve->n++;
 }
 
+/* Does the stage before this F's stand on the same rank? */
+static bool local(const struct maker *k, struct sched_instr in)
+{
+    return in.stage > 0 && sched_rank_of(k->s, in.stage - 1, in.mb) ==
+                               sched_rank_of(k->s, in.stage, in.mb);
+}
+
 static double slot_of(const struct maker *k, int stage)
 {
-    if (k->in_bytes)
-        return (double)k->bytes->slot[stage];
-    return k->again ? 0 : k->activation;
-}
-
-static double saved_of(const struct maker *k, int stage)
-{
-    if (k->in_bytes)
-        return (double)k->bytes->save[stage];
-    return k->again ? k->activation : 0;
-}
-
-static double kept_of(const struct maker *k, int stage)
-{
-    return k->in_bytes ? (double)k->bytes->keep[stage] : 0;
-}
-
-/* Does the stage that this F's result goes to (or comes from) stand on the same rank? */
-static bool local(const struct maker *k, struct sched_instr in, int step)
-{
-    int other = in.stage + step;
-    return other >= 0 && other < k->s->stages &&
-           sched_rank_of(k->s, other, in.mb) == sched_rank_of(k->s, in.stage, in.mb);
-}
-
-static void account_forward(struct maker *k, struct ledger *l, struct sched_instr in,
-                            struct sim_event e)
-{
-    bool received = k->in_bytes && in.stage > 0 && !local(k, in, -1);
-    if (!received)
-        change(k, l, e.start, slot_of(k, in.stage));
-    change(k, l, e.start, saved_of(k, in.stage));
-    if (k->s->forward_only || unit_of(k, in.stage, in.mb)->again)
-        change(k, l, e.end, -saved_of(k, in.stage));
-    if (!k->s->forward_only)
-        return;
-    if (local(k, in, -1))
-        change(k, l, e.end, -slot_of(k, in.stage - 1));
-    if (in.stage == k->s->stages - 1)
-        change(k, l, e.end, -slot_of(k, in.stage));
+    return k->in_bytes ? (double)k->bytes->slot[stage] : k->again ? 0 : k->activation;
 }
 
 static void account(struct maker *k, struct ledger *l, struct sched_instr in, struct sim_event e)
 {
     if (in.op == SCHED_R ? !sched_begins_stage(k->s, in) : !sched_ends_stage(in))
         return;
-    switch (in.op) {
-    case SCHED_RECV_F:
-        if (k->in_bytes)
-            change(k, l, e.start, slot_of(k, in.stage));
-        break;
-    case SCHED_F:
-        account_forward(k, l, in, e);
-        break;
-    case SCHED_SEND_F:
-        if (k->s->forward_only)
-            change(k, l, e.start, -slot_of(k, in.stage));
-        break;
-    case SCHED_R:
-        change(k, l, e.start, saved_of(k, in.stage));
-        break;
-    case SCHED_I:
-        change(k, l, e.start, kept_of(k, in.stage));
-        break;
-    case SCHED_B:
-        change(k, l, e.end, -slot_of(k, in.stage) - saved_of(k, in.stage));
-        break;
-    case SCHED_W:
-        change(k, l, e.end,
-               -slot_of(k, in.stage) - saved_of(k, in.stage) - kept_of(k, in.stage));
-        break;
-    default:
-        break;
+    bool ends = k->s->forward_only;
+    double slot = 0, save = 0, keep = 0;
+    if (sched_op_names_microbatch(in.op)) {
+        slot = slot_of(k, in.stage);
+        save = k->in_bytes ? (double)k->bytes->save[in.stage] : k->again ? k->activation : 0;
+        keep = k->in_bytes ? (double)k->bytes->keep[in.stage] : 0;
+    }
+    if (in.op == SCHED_RECV_F && k->in_bytes) {
+        change(k, l, e.start, slot);
+    } else if (in.op == SCHED_F) {
+        if (!k->in_bytes || in.stage == 0 || local(k, in)) /* else it was received */
+            change(k, l, e.start, slot);
+        change(k, l, e.start, save);
+        if (ends || unit_of(k, in.stage, in.mb)->again)
+            change(k, l, e.end, -save);
+        if (ends && local(k, in))
+            change(k, l, e.end, -slot_of(k, in.stage - 1));
+        if (ends && in.stage == k->s->stages - 1)
+            change(k, l, e.end, -slot);
+    } else if (in.op == SCHED_SEND_F && ends) {
+        change(k, l, e.start, -slot);
+    } else if (in.op == SCHED_R) {
+        change(k, l, e.start, save);
+    } else if (in.op == SCHED_I) {
+        change(k, l, e.start, keep);
+    } else if (in.op == SCHED_B) {
+        change(k, l, e.end, -slot - save);
+    } else if (in.op == SCHED_W) {
+        change(k, l, e.end, -slot - save - keep);
     }
 }
 
@@ -301,28 +231,21 @@ static void add_memory(struct maker *k)
 
 /* ---- all ---- */
 
-static int most_of(const int *peak, int ranks)
-{
-    int most = 0;
-    for (int rank = 0; rank < ranks; rank++)
-        most = (int)num_max(most, peak[rank]);
-    return most;
-}
-
 static void add_words(struct maker *k)
 {
     const struct sched *s = k->s;
     struct sim_picture *p = k->p;
-    const char *again = k->again ? " with recompute" : "";
-    if (s->v > 1)
-        snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d, v %d", s->name, again, s->p,
-                 s->m / s->slices, s->v);
-    else
-        snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d", s->name, again, s->p,
-                 s->m / s->slices);
-    double most = k->activation * most_of(k->again ? k->r->full_peak : k->r->peak, s->p);
-    char bubble[SIM_BUBBLE_MAX];
+    char chunks[16] = "", bubble[SIM_BUBBLE_MAX];
+    const int *peak = k->again ? k->r->full_peak : k->r->peak;
+    int peaks = 0;
     struct text passed = {0};
+    for (int rank = 0; rank < s->p; rank++)
+        peaks = (int)num_max(peaks, peak[rank]);
+    double most = k->activation * peaks;
+    if (s->v > 1)
+        snprintf(chunks, sizeof chunks, ", v %d", s->v);
+    snprintf(p->title, sizeof p->title, "%s%s, p %d, m %d%s", s->name,
+             k->again ? " with recompute" : "", s->p, s->m / s->slices, chunks);
     if (sched_passed_any(s)) {
         text_add(&passed, "; passed over: ");
         sched_passed_add(s, &passed);
@@ -332,29 +255,33 @@ static void add_words(struct maker *k)
              sim_bubble_words(k->r->bubble_fraction, 2, bubble), most, most == 1 ? "" : "s",
              k->again ? " in full" : "", passed.s ? passed.s : "");
     text_free(&passed);
-    p->chart.title = p->title;
-    p->chart.facts = p->facts;
 }
 
 static enum err make(struct maker *k)
 {
     const struct sched *s = k->s;
     struct sim_picture *p = k->p;
-    int64_t spans, sends, comms;
+    int64_t spans = 0, sends = 0, comms = 0; /* the most there can be */
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *k->unit, "a picture", &k->unit));
-    count(k, &spans, &sends, &comms);
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+        struct sched_instr in = s->instr[i];
+        spans += computes(in) ? 2 : 0;
+        comms += sums(in);
+        if (in.op == SCHED_R)
+            unit_of(k, in.stage, in.mb)->again = k->again = true;
+        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+            continue;
+        unit_of(k, in.stage, in.mb)->send[sim_way(in.op)] = i + 1;
+        sends++;
+    }
     TRY(mem_new(spans, sizeof *p->span, "a picture's spans", &p->span));
     TRY(mem_new(sends, sizeof *p->message, "a picture's messages", &p->message));
     TRY(mem_new(comms, sizeof *p->comm, "a picture's sums", &p->comm));
     TRY(mem_new(s->p, sizeof *p->memory, "a picture's memory", &p->memory));
     TRY(mem_new(s->p + 2 * s->begin[s->p], sizeof *p->point, "a picture's memory", &p->point));
-    p->chart = (struct draw_chart){.ranks = s->p,
-                                   .chunks = s->v,
-                                   .end = k->r->makespan,
-                                   .stages = s->v > 1,
-                                   .span = p->span,
-                                   .memory = p->memory,
-                                   .message = p->message,
+    p->chart = (struct draw_chart){.title = p->title, .facts = p->facts, .ranks = s->p,
+                                   .chunks = s->v, .end = k->r->makespan, .stages = s->v > 1,
+                                   .span = p->span, .memory = p->memory, .message = p->message,
                                    .comm = p->comm};
     add_spans(k);
     add_messages(k);
@@ -388,17 +315,4 @@ void sim_picture_free(struct sim_picture *p)
     mem_free(p->memory);
     mem_free(p->point);
     *p = (struct sim_picture){0};
-}
-
-void sim_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
-               struct text *out)
-{
-    struct sim_picture p;
-    enum err err = sim_picture_make(s, r, &(struct sim_cost){0}, NULL, &p);
-    if (err == ERR_OK)
-        err = draw_gantt(&(struct draw_page){.time_unit = "", .chart = &p.chart, .charts = 1},
-                         width, color, out);
-    if (err != ERR_OK)
-        out->err = err;
-    sim_picture_free(&p);
 }

@@ -23,24 +23,6 @@ const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX
     return buf;
 }
 
-static bool is_pair(const struct sched *s, int64_t i)
-{
-    return s->instr[i].op == SCHED_OVERLAP_F_B;
-}
-
-/* The next instruction of a list that takes time, from i on; a pair is met at its OVERLAP_F_B. */
-static int64_t next_box(const struct sched *s, int64_t i, int64_t end)
-{
-    while (i < end && s->instr[i].op >= SCHED_COMPUTE_OPS && !is_pair(s, i))
-        i++;
-    return i;
-}
-
-static int64_t behind_box(const struct sched *s, int64_t i)
-{
-    return i + (is_pair(s, i) ? 3 : 1);
-}
-
 /* The shortest decimal form that reads back as the same double. */
 static void add_number(struct text *out, double x)
 {
@@ -48,50 +30,34 @@ static void add_number(struct text *out, double x)
     text_add(out, "%s", isfinite(x) ? text_real(x, 6, s) : "null");
 }
 
-/* As the text form writes it. */
-static void add_action(const struct sched *s, int64_t i, struct text *out)
-{
-    const struct sched_instr *in = &s->instr[i];
-    if (is_pair(s, i))
-        text_add(out, "(%dF%d;%dB%d)OVERLAP_F_B", in[1].stage, in[1].mb, in[2].stage, in[2].mb);
-    else
-        text_add(out, "%d%c%d", in->stage, op_letter[in->op], in->mb);
-}
-
+/* Actions that take time, as the text form writes them; a pair is met at its OVERLAP_F_B. */
 static void json_timeline(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    bool first = true;
+    const char *between = "";
     text_add(out, ",\n  \"timeline\": [");
     for (int rank = 0; rank < s->p; rank++) {
-        int64_t end = s->begin[rank + 1], i = next_box(s, s->begin[rank], end);
-        for (; i < end; i = next_box(s, behind_box(s, i), end)) {
-            text_add(out, "%s\n    {\"rank\": %d, \"action\": \"", first ? "" : ",", rank);
-            add_action(s, i, out);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            const struct sim_event *e = &r->event[i];
+            bool pair = in->op == SCHED_OVERLAP_F_B;
+            if (!pair && in->op >= SCHED_COMPUTE_OPS)
+                continue;
+            text_add(out, "%s\n    {\"rank\": %d, \"action\": \"", between, rank);
+            if (pair)
+                text_add(out, "(%dF%d;%dB%d)OVERLAP_F_B", in[1].stage, in[1].mb, in[2].stage,
+                         in[2].mb);
+            else
+                text_add(out, "%d%c%d", in->stage, op_letter[in->op], in->mb);
             text_add(out, "\", \"start\": ");
-            add_number(out, r->event[i].start);
+            add_number(out, e->start);
             text_add(out, ", \"end\": ");
-            add_number(out, r->event[i].end);
-            text_add_char(out, '}', 1);
-            first = false;
+            add_number(out, e->end);
+            text_add(out, "}");
+            between = ",";
+            i += pair ? 2 : 0;
         }
     }
     text_add(out, "\n  ]");
-}
-
-static void json_passed(const struct sched *s, struct text *out)
-{
-    bool first = true;
-    if (!sched_passed_any(s))
-        return;
-    text_add(out, ",\n  \"passed_over\": {");
-    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
-        if (s->passed[i] == 0)
-            continue;
-        text_add(out, "%s\"%s\": %lld", first ? "" : ", ", sched_passed_name((enum sched_passed)i),
-                 (long long)s->passed[i]);
-        first = false;
-    }
-    text_add(out, "}");
 }
 
 static void json_counts(const char *key, const int *value, int n, struct text *out)
@@ -113,33 +79,16 @@ static double total(const struct sim_result *r, const double *value)
 
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out)
 {
-    const struct {
-        const char *key;
-        double value;
-    } number[] = {
-        {"makespan", r->makespan},
-        {"cost", r->cost},
-        {"bubble_fraction", r->bubble_fraction},
-        {"bubble_rate", r->bubble_rate},
+    const struct { const char *key; double value; } number[] = {
+        {"makespan", r->makespan}, {"cost", r->cost},
+        {"bubble_fraction", r->bubble_fraction}, {"bubble_rate", r->bubble_rate},
         {"bubble_over_ideal", sim_over_ideal(r->bubble_fraction)},
-        {"rate_over_ideal", sim_over_ideal(r->bubble_rate)},
-        {"step", r->step},
-    };
-    const struct {
-        const char *key;
-        const double *value;
-    } ranks[] = {
-        {"busy", r->busy},
-        {"waiting", r->waiting},
-        {"message", r->message},
-        {"sending", r->sending},
-        {"sums", r->sums},
-        {"exposed", r->exposed},
-        {"meeting", r->meeting},
-        {"updating", r->updating},
-        {"inside", r->inside},
-        {"inside_exposed", r->inside_exposed},
-    };
+        {"rate_over_ideal", sim_over_ideal(r->bubble_rate)}, {"step", r->step}};
+    const struct { const char *key; const double *value; } ranks[] = {
+        {"busy", r->busy}, {"waiting", r->waiting}, {"message", r->message},
+        {"sending", r->sending}, {"sums", r->sums}, {"exposed", r->exposed},
+        {"meeting", r->meeting}, {"updating", r->updating}, {"inside", r->inside},
+        {"inside_exposed", r->inside_exposed}};
     bool ends = r->step > r->makespan, inside = total(r, r->inside) > 0;
     text_add(out, "{\n  \"schedule\": ");
     text_add_json(out, s->name);
@@ -163,32 +112,19 @@ void sim_json(const struct sched *s, const struct sim_result *r, struct text *ou
     json_counts("peak_activations", r->peak, s->p, out);
     json_counts("peak_full", r->full_peak, s->p, out);
     text_add(out, ",\n  \"actions\": %lld", (long long)r->actions);
-    json_passed(s, out);
+    const char *between = ",\n  \"passed_over\": {";
+    for (int i = 0; i < SCHED_PASSED_OPS; i++) {
+        if (s->passed[i] == 0)
+            continue;
+        text_add(out, "%s\"%s\": %lld", between, sched_passed_name((enum sched_passed)i),
+                 (long long)s->passed[i]);
+        between = ", ";
+    }
+    if (sched_passed_any(s))
+        text_add(out, "}");
     if (r->event)
         json_timeline(s, r, out);
     text_add(out, "\n}\n");
-}
-
-/* Collectives of tensor ranks, where there are any. */
-static void add_inside(const struct sim_result *r, struct text *out)
-{
-    double all = total(r, r->inside) / r->p, exposed = total(r, r->inside_exposed) / r->p;
-    if (all > 0)
-        text_add(out, "inside    %.6g of %.6g exposed, %.2f %% of the step (collectives inside "
-                      "actions, of tensor\n          ranks; mean of ranks)\n",
-                 exposed, all, 100 * exposed / fmax(r->step, r->makespan));
-}
-
-/* What ends the step, where it has costs. */
-static void add_end(const struct sim_result *r, struct text *out)
-{
-    text_add(out, "\n%5s %10s %10s %10s %10s\n", "rank", "sums", "exposed", "meeting", "updating");
-    for (int rank = 0; rank < r->p; rank++)
-        text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g\n", rank, r->sums[rank], r->exposed[rank],
-                 r->meeting[rank], r->updating[rank]);
-    text_add(out, "\nsums, and gathers, run beside the actions, but for what is exposed at WAIT; "
-                  "meeting is in EMBED_REDUCE,\nREPLICA_REDUCE and NORM, and for the others there; "
-                  "updating of weights\n");
 }
 
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out)
@@ -211,7 +147,11 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
              r->cost);
     if (r->step > r->makespan)
         text_add(out, "step      %.6g (to the end of its last update)\n", r->step);
-    add_inside(r, out);
+    double inside = total(r, r->inside) / r->p, exposed = total(r, r->inside_exposed) / r->p;
+    if (inside > 0)
+        text_add(out, "inside    %.6g of %.6g exposed, %.2f %% of the step (collectives inside "
+                      "actions, of tensor\n          ranks; mean of ranks)\n",
+                 exposed, inside, 100 * exposed / fmax(r->step, r->makespan));
     text_add(out, "bubble    %s\n", sim_bubble_words(r->bubble_fraction, 2, words));
     text_add(out, "rate      %.2f %% of the cost (%.2f %% over ideal time)\n", 100 * r->bubble_rate,
              100 * sim_over_ideal(r->bubble_rate));
@@ -240,6 +180,13 @@ void sim_summary(const struct sched *s, const struct sim_result *r, struct text 
     if (again)
         text_add(out, "in full: of the activations, those kept with all that their forward saves; "
                       "of the others\nonly what a recompute starts from is kept\n");
-    if (r->step > r->makespan)
-        add_end(r, out);
+    if (r->step <= r->makespan)
+        return;
+    text_add(out, "\n%5s %10s %10s %10s %10s\n", "rank", "sums", "exposed", "meeting", "updating");
+    for (int rank = 0; rank < r->p; rank++)
+        text_add(out, "%5d %10.6g %10.6g %10.6g %10.6g\n", rank, r->sums[rank], r->exposed[rank],
+                 r->meeting[rank], r->updating[rank]);
+    text_add(out, "\nsums, and gathers, run beside the actions, but for what is exposed at WAIT; "
+                  "meeting is in EMBED_REDUCE,\nREPLICA_REDUCE and NORM, and for the others there; "
+                  "updating of weights\n");
 }

@@ -302,14 +302,10 @@ static enum err show_one(struct compare *c)
     const struct sched *s = &c->s->sched;
     double first = 0, from;
     int64_t nearest = 0;
-    c->seen.p = s->p;
-    c->seen.makespan = INFINITY;
-    c->seen.bubble_fraction = c->bubble;
+    c->seen = (struct sim_result){.p = s->p, .makespan = INFINITY, .bubble_fraction = c->bubble,
+                                  .peak = c->s->report.peak,
+                                  .full_peak = c->s->report.full_peak};
     TRY(mem_new(s->begin[s->p], sizeof *c->seen.event, "the step shown", &c->seen.event));
-    TRY(mem_new(s->p, sizeof *c->seen.peak, "the step shown", &c->seen.peak));
-    TRY(mem_new(s->p, sizeof *c->seen.full_peak, "the step shown", &c->seen.full_peak));
-    memcpy(c->seen.peak, c->s->report.peak, (size_t)s->p * sizeof *c->seen.peak);
-    memcpy(c->seen.full_peak, c->s->report.full_peak, (size_t)s->p * sizeof *c->seen.full_peak);
     for (int64_t k = 0; k < c->passes; k++) {
         double length = makespan_of(c, k, &from);
         if (fabs(length - c->makespan) >= fabs(c->seen.makespan - c->makespan))

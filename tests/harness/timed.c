@@ -4,6 +4,7 @@
  */
 #include "timed.h"
 
+#include "sim/sim_picture.h"
 #include "test.h"
 
 bool timed_play(struct sched *made, const struct sched_lower_args *ends,
@@ -26,4 +27,14 @@ void timed_free(struct timed *x)
     sched_report_free(&x->report);
     sched_free(&x->s);
     sched_free(&x->made);
+}
+
+void timed_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
+                 struct text *out)
+{
+    struct sim_picture p;
+    CHECK_OK(sim_picture_make(s, r, &(struct sim_cost){0}, NULL, &p));
+    CHECK_OK(draw_gantt(&(struct draw_page){.time_unit = "", .chart = &p.chart, .charts = 1}, width,
+                        color, out));
+    sim_picture_free(&p);
 }

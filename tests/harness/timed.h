@@ -18,5 +18,8 @@ struct timed {
 bool timed_play(struct sched *made, const struct sched_lower_args *ends,
                 const struct sim_cost *cost, struct timed *out);
 void timed_free(struct timed *x);
+/* The chart of a result with events in the terminal. */
+void timed_gantt(const struct sched *s, const struct sim_result *r, int width, bool color,
+                 struct text *out);
 
 #endif

@@ -115,7 +115,7 @@ static bool row_is(const struct sched *s, int rank, enum form form, const char *
 static int check_chart(const struct shape *a, const struct timed *x, int width)
 {
     struct text t = {0};
-    sim_gantt(&x->s, &x->r, width, false, &t);
+    timed_gantt(&x->s, &x->r, width, false, &t);
     const char *narrow = strstr(t.s, "too narrow for numbers"), *at = t.s;
     int form = 0;
     if (width > 0)

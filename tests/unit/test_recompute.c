@@ -389,7 +389,7 @@ static void gantt(void)
     struct timed x;
     struct text out = {0};
     if (play("gpipe", (struct sched_shape){2, 2, 1, 0}, true, &unit, &x)) {
-        sim_gantt(&x.s, &x.r, 0, false, &out);
+        timed_gantt(&x.s, &x.r, 0, false, &out);
         CHECK(out.err == ERR_OK && strstr(out.s, "R recompute"));
         sim_json(&x.s, &x.r, &out);
         CHECK(out.err == ERR_OK && strstr(out.s, "\"action\": \"1R0\", \"start\": 3, \"end\": 4"));

@@ -278,7 +278,7 @@ static void check_gantt(const char *name, int p, int m, int width, const char *w
     struct timed x;
     struct text t = {0};
     if (play(name, p, m, &unit, &x)) {
-        sim_gantt(&x.s, &x.r, width, false, &t);
+        timed_gantt(&x.s, &x.r, width, false, &t);
         CHECK_STR(t.s, want);
     }
     text_free(&t);
@@ -321,7 +321,7 @@ static void gantt_fits(void)
         struct text t = {0};
         int width = (int)test_range(40, 200), p = (int)test_range(1, 12);
         if (play("1f1b", p, (int)test_range(1, 40), &unit, &x)) {
-            sim_gantt(&x.s, &x.r, width, false, &t);
+            timed_gantt(&x.s, &x.r, width, false, &t);
             const char *line = t.s;
             for (int rank = 0; rank < p; rank++) {
                 const char *end = strchr(line, '\n');
@@ -339,7 +339,7 @@ static void gantt_colors(void)
     struct timed x;
     struct text t = {0};
     if (play("naive", 1, 1, &unit, &x)) {
-        sim_gantt(&x.s, &x.r, 0, true, &t);
+        timed_gantt(&x.s, &x.r, 0, true, &t);
         CHECK(strstr(t.s, "|\x1b[30;44m0\x1b[0m\x1b[30;42mB0\x1b[0m|\n") != NULL);
     }
     text_free(&t);

@@ -343,11 +343,11 @@ static void gantt_of_pairs(void)
     CHECK_OK(parse("0F0,1F2,0F1,1B2,(1F3;0B0)OV,1B3,0B1\n0F2,1F0,0F3,1B0,(1F1;0B2)OV,1B1,0B3\n",
                    &s));
     if (timed_play(&s, &all_ends, &unit, &k)) {
-        sim_gantt(&k.s, &k.r, 60, false, &t);
+        timed_gantt(&k.s, &k.r, 60, false, &t);
         text_add(&t, "\n");
-        sim_gantt(&k.s, &k.r, 20, false, &t);
+        timed_gantt(&k.s, &k.r, 20, false, &t);
         text_add(&t, "\n");
-        sim_gantt(&k.s, &k.r, 0, false, &t);
+        timed_gantt(&k.s, &k.r, 0, false, &t);
         CHECK_STR(t.s, "rank 0 |F0 F2 F1 B2    F3&B0    B3    B1    |\n"
                        "rank 1 |F2 F0 F3 B0    F1&B2    B1    B3    |\n"
                        "time 0 to 12, 0.3333 a column; F forward, B backward, F&B both at once, . "
