@@ -37,7 +37,7 @@ struct maker {
     const struct sim_cost *cost;
     const struct sim_bytes *bytes; /* may be NULL */
     bool in_bytes;                 /* else activations, which count so much each: */
-    double activation;
+    double activation, scale;      /* of time */
     bool again;                    /* some are recomputed: those kept in full count */
     struct sim_picture *p;
     struct unit *unit; /* owned; [stages * m] */
@@ -74,8 +74,8 @@ static struct draw_span *add_span(struct maker *k, int rank, struct sched_instr 
                                   struct sim_event e)
 {
     struct draw_span *s = &k->p->span[k->p->chart.spans++];
-    *s = (struct draw_span){.start = e.start, .end = e.end, .rank = rank, .stage = in.stage,
-                            .mb = in.mb, .replica = k->s->way[in.mb],
+    *s = (struct draw_span){.start = k->scale * e.start, .end = k->scale * e.end, .rank = rank,
+                            .stage = in.stage, .mb = in.mb, .replica = k->s->way[in.mb],
                             .chunk = (uint8_t)num_min(in.stage / k->s->p, UINT8_MAX)};
     return s;
 }
@@ -124,8 +124,8 @@ static void add_messages(struct maker *k)
                 continue;
             double wire = sim_wire(k->cost, i), end = k->r->event[i].end - k->cost->latency;
             k->p->message[k->p->chart.messages++] = (struct draw_message){
-                .start = end - wire, .end = end, .from = rank, .to = in.peer, .stage = in.stage,
-                .mb = in.mb, .back = way == 1,
+                .start = k->scale * (end - wire), .end = k->scale * end, .from = rank,
+                .to = in.peer, .stage = in.stage, .mb = in.mb, .back = way == 1,
                 .cause = unit_of(k, in.stage, in.mb)->made[way] - 1,
                 .use = unit_of(k, to, in.mb)->used[way] - 1,
             };
@@ -141,10 +141,12 @@ static void add_comms(struct maker *k)
             struct sim_event e = k->r->event[i];
             if (sums(in) && e.end > e.start)
                 k->p->comm[k->p->chart.comms++] = (struct draw_comm){
-                    e.start, e.end, rank, in.stage, in.op == SCHED_REDUCE ? DRAW_SUM : DRAW_GATHER};
+                    .start = k->scale * e.start, .end = k->scale * e.end, .rank = rank,
+                    .stage = in.stage,
+                    .kind = in.op == SCHED_REDUCE ? DRAW_SUM : DRAW_GATHER};
         }
     if (k->p->chart.comms > 0)
-        k->p->chart.end = fmax(k->p->chart.end, k->r->step);
+        k->p->chart.end = fmax(k->p->chart.end, k->scale * k->r->step);
 }
 
 /* ---- memory ---- */
@@ -160,6 +162,7 @@ static void change(struct maker *k, struct ledger *l, double time, double by)
     struct draw_point *last = l->curve->n ? &k->p->point[k->points - 1] : NULL;
     if (by == 0)
         return;
+    time *= k->scale;
     l->value += by;
     if (last && last->time == time) {
         last->value = l->value;
@@ -280,7 +283,8 @@ static enum err make(struct maker *k)
     TRY(mem_new(s->p, sizeof *p->memory, "a picture's memory", &p->memory));
     TRY(mem_new(s->p + 2 * s->begin[s->p], sizeof *p->point, "a picture's memory", &p->point));
     p->chart = (struct draw_chart){.title = p->title, .facts = p->facts, .ranks = s->p,
-                                   .chunks = s->v, .end = k->r->makespan, .stages = s->v > 1,
+                                   .chunks = s->v, .end = k->scale * k->r->makespan,
+                                   .stages = s->v > 1,
                                    .span = p->span, .memory = p->memory, .message = p->message,
                                    .comm = p->comm};
     add_spans(k);
@@ -297,7 +301,8 @@ enum err sim_picture_make(const struct sched *s, const struct sim_result *r,
                           struct sim_picture *out)
 {
     *out = (struct sim_picture){0};
-    struct maker k = {.s = s, .r = r, .cost = cost, .bytes = bytes, .p = out, .activation = 1};
+    struct maker k = {.s = s, .r = r, .cost = cost, .bytes = bytes, .p = out, .activation = 1,
+                      .scale = bytes && bytes->scale > 0 ? bytes->scale : 1};
     if (bytes && bytes->activation > 0)
         k.activation = bytes->activation;
     k.in_bytes = bytes && bytes->fixed;

@@ -8,8 +8,9 @@
 #include "draw/draw.h"
 #include "sim/sim.h"
 
-/* What memory over time is counted in. */
+/* What time and memory over time are counted in. */
 struct sim_bytes {
+    double scale;         /* of time, to the unit of the picture; 0: 1 */
     double activation;    /* no bytes below: what one activation counts */
     const int64_t *fixed; /* borrowed; [p] a rank's memory without activations; NULL: no bytes */
     const int64_t *slot;  /* borrowed; [stages] of an activation, from when it is received */
@@ -27,7 +28,7 @@ struct sim_picture {
     char title[96], facts[384];
 };
 
-/* The result must have events. bytes NULL: memory in activations of a (stage, microbatch). Errors:
+/* The result must have events. bytes NULL: the same time, memory in activations of a (stage, microbatch). Errors:
  * ERR_MEMORY. Released by sim_picture_free, also after an error. */
 enum err sim_picture_make(const struct sched *s, const struct sim_result *r,
                           const struct sim_cost *cost, const struct sim_bytes *bytes,

@@ -26,7 +26,6 @@ enum { BENCH_POINTS = 10 }; /* 1 KiB, 4 KiB, ... 256 MiB */
 struct bench {
     const struct options *o;         /* borrowed */
     const struct plait_bench *a;     /* borrowed */
-    struct options shape;            /* o on one rank, with the share of a data rank */
     struct dtypes types;
     char device[256];                /* as it describes itself */
     double gemm, copy;               /* ceilings: FLOP/s, bytes/s */
@@ -45,17 +44,16 @@ static inline double bench_budget(const struct bench *b)
     return b->a->seconds > 0 ? b->a->seconds : 0.2;
 }
 
-/* The calls of a step of b->shape, in order of first use, into b->call. (bench_step.c) */
+/* The calls of a step of b->o on one rank, in order of first use, into b->call. */
 enum err bench_step(struct bench *b);
-
 /* Ceilings of the device into b, and the seconds of each call. (bench_kernels.c) */
 enum err bench_ceilings(struct bench *b, struct dev *d);
 enum err bench_kernels(struct bench *b, struct dev *d);
 /* The middle one of n times, which it sorts. */
 double bench_median(double *t, int n);
 
-/* Curves of the links into b on rank 0. Collective over the world. (bench_links.c) */
-enum err bench_links(struct bench *b, struct comm_world *w);
+/* Curves of the links into the struct bench on rank 0. Collective over the world. (bench_links.c) */
+enum err bench_links(void *bench, struct comm_world *w);
 
 /* ---- what is said of it (bench_report.c) ---- */
 

@@ -80,18 +80,13 @@ static enum err time_call(const struct bench *b, struct dev *d, const struct op 
     return ERR_OK;
 }
 
-static struct op square(int64_t n)
-{
-    return (struct op){.kind = OP_GEMM, .gemm = {.m = n, .n = n, .k = n, .trans_b = true,
-                                                 .c = CALLS_THERE, .a = CALLS_THERE,
-                                                 .b = CALLS_THERE}};
-}
-
 /* The best square GEMM: sides double while one takes less than the budget. */
 static enum err gemm_ceiling(struct bench *b, struct dev *d)
 {
     for (int64_t n = 512; n <= 8192; n *= 2) {
-        struct op op = square(n);
+        struct op op = {.kind = OP_GEMM, .gemm = {.m = n, .n = n, .k = n, .trans_b = true,
+                                                  .c = CALLS_THERE, .a = CALLS_THERE,
+                                                  .b = CALLS_THERE}};
         double s, flops = 2.0 * (double)n * (double)n * (double)n;
         TRY(time_call(b, d, &op, &s));
         if (flops / s > b->gemm) {

@@ -25,47 +25,35 @@ struct link {
 static enum err bounce(struct link *k, int64_t bytes)
 {
     int me = comm_rank(k->rank.world);
-    struct comm_req out = {0}, in = {0};
-    struct comm_device_msg m = {.peer = 1 - me, .tag = 1, .bytes = bytes};
-    if (me > 1)
-        return ERR_OK;
-    for (int turn = 0; turn < 2; turn++) {
-        if (me == turn) {
-            m.p = k->from;
-            TRY(comm_device_send_start(k->rank.world, &m, &out));
-            TRY(comm_finish(&out));
-        } else {
-            m.p = k->to;
-            TRY(comm_device_recv_start(k->rank.world, &m, &in));
-            TRY(comm_finish(&in));
-        }
+    for (int turn = 0; turn < 2 && me < 2; turn++) {
+        struct comm_req r = {0};
+        struct comm_device_msg m = {.peer = 1 - me, .tag = 1, .bytes = bytes,
+                                    .p = me == turn ? k->from : k->to};
+        TRY(me == turn ? comm_device_send_start(k->rank.world, &m, &r)
+                       : comm_device_recv_start(k->rank.world, &m, &r));
+        TRY(comm_finish(&r));
     }
     return ERR_OK;
 }
 
-/* An equal part to each, and from each. */
-static enum err exchange(struct link *k, int64_t part)
+/* bytes: of the whole buffer, of which a gather gives and a scatter takes a part, and a part goes
+ * to each and comes from each. */
+static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
 {
     int64_t count[RANKS_MAX], at[RANKS_MAX];
+    enum dtype ct = k->rank.dev->ct;
+    int64_t n = bytes / dtype_size(ct), part = n / comm_size(k->rank.world);
     struct comm_to_all a = {.out = k->to, .in = k->from, .recv = {count, at}, .send = {count, at},
-                            .dt = k->rank.dev->ct};
-    for (int i = 0; i < comm_size(k->rank.world); i++) {
+                            .dt = ct};
+    for (int i = 0; l == LINK_ALL_TO_ALL && i < comm_size(k->rank.world); i++) {
         count[i] = part;
         at[i] = i * part;
     }
-    return comm_all_to_all(k->all, &a);
-}
-
-/* bytes: of the whole buffer, of which a gather gives and a scatter takes a part. */
-static enum err operate(struct link *k, enum bench_link l, int64_t bytes)
-{
-    enum dtype ct = k->rank.dev->ct;
-    int64_t n = bytes / dtype_size(ct), part = n / comm_size(k->rank.world);
     switch (l) {
     case LINK_ALL_REDUCE: return comm_all_reduce(k->all, k->from, n, ct, COMM_SUM);
     case LINK_ALL_GATHER: return comm_all_gather(k->all, k->to, k->from, part, ct);
     case LINK_REDUCE_SCATTER: return comm_reduce_scatter(k->all, k->to, k->from, part, ct);
-    case LINK_ALL_TO_ALL: return exchange(k, part);
+    case LINK_ALL_TO_ALL: return comm_all_to_all(k->all, &a);
     default: return bounce(k, bytes);
     }
 }
@@ -164,9 +152,9 @@ static void release(void *arg)
         dev->ops->free(dev, k->from);
 }
 
-enum err bench_links(struct bench *b, struct comm_world *w)
+enum err bench_links(void *bench, struct comm_world *w)
 {
-    struct link k = {.b = b, .rank = {.world = w}};
+    struct link k = {.b = bench, .rank = {.world = w}};
     enum err err = open_link(&k);
     if (err == ERR_OK)
         err = measure(&k);

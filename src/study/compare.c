@@ -349,29 +349,23 @@ static enum err check_trace(const struct compare *c, int rank)
          file ? " as it is now: bring the file back as it was then, or" : ";");
 }
 
-/* Each rank has one. */
-static enum err find_trace(const char *dir, int rank, int world)
-{
-    char path[FS_PATH];
-    if (!fs_named(trace_path(path, dir, rank)))
-        FAIL(ERR_DATA, "compare: run %s has no trace of rank %d, trace/%d.trace (one for each of "
-                       "its %d rank%s); bring it back, or train in another folder with "
-                       "train.trace=true, which writes them", dir, rank, rank, world,
-             text_plural(world, "s"));
-    return ERR_OK;
-}
-
 static enum err read_all(struct compare *c, const char *dir)
 {
+    int world = c->s->mesh.world;
     c->steps = INT64_MAX;
-    for (int rank = 0; rank < c->s->mesh.world; rank++) {
-        TRY(find_trace(dir, rank, c->s->mesh.world));
+    for (int rank = 0; rank < world; rank++) {
+        char path[FS_PATH];
+        if (!fs_named(trace_path(path, dir, rank)))
+            FAIL(ERR_DATA, "compare: run %s has no trace of rank %d, trace/%d.trace (one for each "
+                           "of its %d rank%s); bring it back, or train in another folder with "
+                           "train.trace=true, which writes them", dir, rank, rank, world,
+                 text_plural(world, "s"));
         TRY(trace_read(dir, rank, &c->trace[rank]));
         TRY(check_trace(c, rank));
         c->steps = num_min(c->steps, c->trace[rank].steps);
         c->cut += c->trace[rank].cut;
     }
-    for (int rank = 0; rank < c->s->mesh.world; rank++) {
+    for (int rank = 0; rank < world; rank++) {
         for (int64_t i = 0; i < c->steps; i++) {
             int64_t step, first;
             (void)trace_events(&c->trace[rank], i, &step);

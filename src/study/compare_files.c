@@ -24,37 +24,14 @@ struct both {
     char facts[CHARTS][160];
 };
 
-/* Seconds become the milliseconds of titles and tables. */
-static void use_milliseconds(struct sim_picture *p)
-{
-    struct draw_chart *c = &p->chart;
-    c->end *= 1e3;
-    for (int64_t i = 0; i < c->spans; i++) {
-        p->span[i].start *= 1e3;
-        p->span[i].end *= 1e3;
-    }
-    for (int64_t i = 0; i < c->messages; i++) {
-        p->message[i].start *= 1e3;
-        p->message[i].end *= 1e3;
-    }
-    for (int64_t i = 0; i < c->comms; i++) {
-        p->comm[i].start *= 1e3;
-        p->comm[i].end *= 1e3;
-    }
-    struct draw_point *point = p->point; /* of all ranks, one after the other */
-    for (int rank = 0; rank < c->ranks; rank++)
-        for (int64_t i = 0; i < p->memory[rank].n; i++)
-            (point++)->time *= 1e3;
-}
-
 static enum err make_pictures(const struct compare *c, struct both *p)
 {
     static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
     const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
     char bubble[SIM_BUBBLE_MAX];
     for (int i = 0; i < CHARTS; i++) {
-        TRY(sim_picture_make(&c->s->sched, r[i], &c->used, NULL, &p->made[i]));
-        use_milliseconds(&p->made[i]);
+        TRY(sim_picture_make(&c->s->sched, r[i], &c->used, &(struct sim_bytes){.scale = 1e3},
+                             &p->made[i]));
         p->chart[i] = p->made[i].chart;
         p->chart[i].title = title[i];
         snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
@@ -129,32 +106,13 @@ static enum err made_of(const struct options *o, enum err err)
                    (int)strcspn(said, ";"), said);
 }
 
-static enum err remake(const struct options *o, struct setup *s)
-{
-    enum err err = setup_make(o, o->model.vocab, true, s);
-    return err == ERR_OK ? err : made_of(o, err);
-}
-
-/* What of the costs was not measured. */
-static enum err say_note(const struct compare *c, const struct plait_compare *a)
-{
-    struct text note = {0};
-    if (!a->costs || !a->on_note)
-        return ERR_OK;
-    compare_costs_note(c, &note);
-    if (note.err == ERR_OK && note.len > 0)
-        a->on_note(a->arg, note.s);
-    enum err err = note.err;
-    text_free(&note);
-    return err;
-}
-
 enum err compare_run(const struct plait_compare *a, struct text *out)
 {
     struct options o;
     struct setup s = {0};
     struct compare c = {0};
     struct compare_words w = {0};
+    struct text note = {0};
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto, a->costs};
     TRY(check_asked(a, path));
     TRY(read_config(a->run, &o));
@@ -162,19 +120,23 @@ enum err compare_run(const struct plait_compare *a, struct text *out)
         TRY(files_apart_folder("compare", path[i], a->run, &o));
     const struct plait_rates *r = &a->rates;
     TRY(links_read("compare", r->latency, r->bandwidth, r->memory_bandwidth, &o.caps));
-    enum err err = remake(&o, &s);
-    if (err == ERR_OK)
-        err = compare_open(&s, a->run, a->skip, &c);
+    enum err err = setup_make(&o, o.model.vocab, true, &s);
+    err = err == ERR_OK ? compare_open(&s, a->run, a->skip, &c) : made_of(&o, err);
     if (err == ERR_OK)
         err = compare_words_make(&c, a->run, &w);
     if (err == ERR_OK)
         err = write_files(&c, &w, a, path);
-    if (err == ERR_OK)
-        err = say_note(&c, a);
+    if (err == ERR_OK && a->costs && a->on_note) {
+        compare_costs_note(&c, &note); /* what of them was not measured */
+        if (note.err == ERR_OK && note.len > 0)
+            a->on_note(a->arg, note.s);
+        err = note.err;
+    }
     if (err == ERR_OK && a->format && strcmp(a->format, "json") == 0)
         compare_json(&c, out);
     else if (err == ERR_OK)
         compare_text(&c, &w, out);
+    text_free(&note);
     compare_words_free(&w);
     compare_close(&c);
     setup_free(&s);

@@ -37,15 +37,15 @@ static void make_step(const struct compare *c, struct compare_words *w)
     struct draw_table *t = &w->table[COMPARE_STEP];
     *t = pictures_table(&w->cells, "Step", STEP_COLUMNS, head);
     pictures_word(&w->cells, "bubble, % of the step");
-    for (int i = 0; i < 3; i++)
-        pictures_number(&w->cells, "%.2f", 100 * share[i]);
+    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
+                     (double[]){100 * share[0], 100 * share[1], 100 * share[2]});
     pictures_word(&w->cells, "bubble, % over ideal time");
-    for (int i = 0; i < 3; i++)
-        pictures_number(&w->cells, "%.2f", 100 * sim_over_ideal(share[i]));
+    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
+                     (double[]){100 * sim_over_ideal(share[0]), 100 * sim_over_ideal(share[1]),
+                                100 * sim_over_ideal(share[2])});
     pictures_word(&w->cells, "first to last action, ms");
-    pictures_number(&w->cells, "%.2f", 1e3 * c->makespan);
-    pictures_number(&w->cells, "%.2f", 1e3 * c->sim.makespan);
-    pictures_word(&w->cells, "-");
+    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
+                     (double[]){1e3 * c->makespan, 1e3 * c->sim.makespan, NAN});
     t->rows += 3;
 }
 
@@ -54,13 +54,11 @@ static void make_step(const struct compare *c, struct compare_words *w)
 static void add_row(struct compare_words *w, int rank, const char *name, double n, double measured,
                     double simulated, bool alike)
 {
-    pictures_number(&w->cells, "%.0f", rank);
+    pictures_numbers(&w->cells, "%.0f", (double[]){rank});
     pictures_word(&w->cells, name);
-    pictures_number(&w->cells, "%.0f", n);
-    pictures_number(&w->cells, "%.3f", 1e3 * measured / n);
-    pictures_number(&w->cells, "%.2f", 1e3 * measured);
-    pictures_number(&w->cells, "%.2f", 1e3 * simulated);
-    pictures_number(&w->cells, "%.1f", alike ? apart(measured, simulated) : NAN);
+    pictures_numbers(&w->cells, "%.0f %.3f %.2f %.2f %.1f",
+                     (double[]){n, 1e3 * measured / n, 1e3 * measured, 1e3 * simulated,
+                                alike ? apart(measured, simulated) : NAN});
     w->table[COMPARE_ACTIONS].rows++;
 }
 

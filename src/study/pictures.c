@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum err pictures_check(const char *what, const char *const path[PICTURES_FILES])
 {
@@ -19,22 +20,16 @@ enum err pictures_check(const char *what, const char *const path[PICTURES_FILES]
     return ERR_OK;
 }
 
-static enum err draw(const struct draw_page *page, const char *const path[PICTURES_FILES],
-                     struct text drawn[PICTURES_TEXT])
-{
-    enum err (*const form[PICTURES_TEXT])(const struct draw_page *, struct text *) = {
-        [PICTURES_SVG] = draw_svg, [PICTURES_HTML] = draw_html, [PICTURES_TRACE] = draw_trace};
-    for (int i = 0; i < PICTURES_TEXT; i++)
-        if (path[i])
-            TRY(form[i](page, &drawn[i]));
-    return ERR_OK;
-}
-
 enum err pictures_put(const struct draw_page *page, const char *const path[PICTURES_FILES],
                       const struct text *text)
 {
+    enum err (*const form[PICTURES_TEXT])(const struct draw_page *, struct text *) = {
+        [PICTURES_SVG] = draw_svg, [PICTURES_HTML] = draw_html, [PICTURES_TRACE] = draw_trace};
     struct text drawn[PICTURES_TEXT] = {{0}};
-    enum err err = draw(page, path, drawn);
+    enum err err = ERR_OK;
+    for (int i = 0; i < PICTURES_TEXT && err == ERR_OK; i++)
+        if (path[i])
+            err = form[i](page, &drawn[i]);
     for (int i = 0; i < PICTURES_FILES && err == ERR_OK; i++) {
         const struct text *t = i == PICTURES_TEXT ? text : &drawn[i];
         if (path[i] && (err = t->err) == ERR_OK)
@@ -63,11 +58,15 @@ void pictures_word(struct pictures_cells *c, const char *word)
     c->at[c->n++] = word;
 }
 
-void pictures_number(struct pictures_cells *c, const char *format, double value)
+void pictures_numbers(struct pictures_cells *c, const char *formats, const double *value)
 {
-    char *word = c->word[c->n];
-    snprintf(word, PICTURES_CELL, isfinite(value) ? format : "-", value);
-    pictures_word(c, word);
+    for (int n; *formats; formats += n + (formats[n] == ' '), value++) {
+        char format[16], *word = c->word[c->n];
+        n = (int)strcspn(formats, " ");
+        snprintf(format, sizeof format, "%.*s", n, formats);
+        snprintf(word, PICTURES_CELL, isfinite(*value) ? format : "-", *value);
+        pictures_word(c, word);
+    }
 }
 
 void pictures_bytes(struct pictures_cells *c, double value)

@@ -35,8 +35,8 @@ enum err pictures_cells_new(int64_t most, struct pictures_cells *c);
 void pictures_cells_free(struct pictures_cells *c);
 /* word: borrowed. */
 void pictures_word(struct pictures_cells *c, const char *word);
-/* A number that is not finite is a dash. */
-void pictures_number(struct pictures_cells *c, const char *format, double value);
+/* Numbers, one for each of the formats, which spaces separate; one that is not finite is a dash. */
+void pictures_numbers(struct pictures_cells *c, const char *formats, const double *value);
 void pictures_bytes(struct pictures_cells *c, double value);
 /* A table of the cells that come next; its first row, the names of the columns, is made here. */
 struct draw_table pictures_table(struct pictures_cells *c, const char *title, int columns,

@@ -56,13 +56,6 @@ static enum err read_costs(const struct play_args *a, int stages, struct played 
 
 /* ---- the schedule ---- */
 
-/* Is there anything to make a schedule for? Without, one that looks at costs has its own order. */
-static bool has_costs(const struct play_args *a)
-{
-    const struct plait_sim *s = a->sim;
-    return s->tf != 0 || s->ti != 0 || s->tw != 0 || s->keep != 0 || s->costs || a->limit != 0;
-}
-
 /* A generator's refusal in the words of the command line. */
 static enum err refused(void)
 {
@@ -71,23 +64,22 @@ static enum err refused(void)
                    schedule_say(err_text(), SCHEDULE_OPTIONS, buf));
 }
 
-/* By name, for the costs given. */
+/* By name, for the costs given; without any, one that looks at costs has its own order. */
 static enum err make_named(const struct play_args *a, const struct sched_shape *shape,
                            struct played *x)
 {
+    const struct plait_sim *s = a->sim;
     const struct sim_cost *c = &x->cost;
     double stage = a->share ? 1.0 / shape->v : 1;
-    struct sched_cost cost = {.tf = c->tf * stage,
-                              .ti = c->ti * stage,
-                              .tw = c->tw * stage,
-                              .tc = c->latency,
-                              .keep = a->sim->keep != 0 ? a->sim->keep : 0.5,
+    struct sched_cost cost = {.tf = c->tf * stage, .ti = c->ti * stage, .tw = c->tw * stage,
+                              .tc = c->latency, .keep = s->keep != 0 ? s->keep : 0.5,
                               .limit = a->share ? a->limit * shape->v : a->limit};
     bool legal = shape->p > 0 && shape->v > 0 && (int64_t)shape->p * shape->v <= SCHED_MAX_STAGES;
-    if (a->sim->costs && legal) /* else the schedule says what is wrong */
+    bool looks = s->tf != 0 || s->ti != 0 || s->tw != 0 || s->keep != 0 || s->costs ||
+                 a->limit != 0 || c->latency != 0;
+    if (s->costs && legal) /* else the schedule says what is wrong */
         TRY(read_costs(a, shape->p * shape->v, x));
     cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
-    bool looks = has_costs(a) || c->latency != 0;
     enum err err = sched_make_for(a->schedule, shape, looks ? &cost : NULL, &x->made);
     return err == ERR_CONFIG ? refused() : err;
 }
@@ -104,29 +96,23 @@ static enum err make_schedule(const struct play_args *a, struct played *x)
     int v = a->v ? a->v : kind && kind->chunks ? kind->chunks : 1;
     struct sched_shape shape = {.p = a->p, .m = a->m, .v = v, .group = a->group};
     TRY(play_fits(a, v, 0));
-    if (a->slices != 0) {
-        enum err err = sched_make_sliced(a->schedule, &shape, a->slices, out);
-        return err == ERR_CONFIG ? refused() : err;
-    }
-    return make_named(a, &shape, x);
-}
-
-/* x->made with recomputes. */
-static enum err make_again(struct played *x)
-{
-    struct sched plain = x->made;
-    x->made = (struct sched){0};
-    enum err err = sched_recompute(&plain, &x->made);
-    sched_free(&plain);
-    return err;
+    if (a->slices == 0)
+        return make_named(a, &shape, x);
+    enum err err = sched_make_sliced(a->schedule, &shape, a->slices, out);
+    return err == ERR_CONFIG ? refused() : err;
 }
 
 static enum err prove(const struct play_args *a, struct played *x)
 {
-    TRY(make_schedule(a, x));
-    if (a->sim->recompute != 0)
-        TRY(make_again(x));
     struct sched *s = &x->made;
+    TRY(make_schedule(a, x));
+    if (a->sim->recompute != 0) {
+        struct sched plain = *s;
+        *s = (struct sched){0};
+        enum err err = sched_recompute(&plain, s);
+        sched_free(&plain);
+        TRY(err);
+    }
     if (!s->lowered) {
         TRY(sched_lower(s, &(struct sched_lower_args){.step = a->whole && !s->forward_only},
                         &x->lowered));
@@ -137,39 +123,17 @@ static enum err prove(const struct play_args *a, struct played *x)
     return sched_check(s, &x->own_report);
 }
 
-static enum err message_cost(const struct plait_sim *a, struct sim_cost *c)
+static struct sim_cost default_costs(const struct plait_sim *a, const struct caps_link *link)
 {
-    if (c->bandwidth > 0 && !(c->bytes > 0) && !a->model) /* whose one stage sends nothing */
-        FAIL(ERR_CONFIG,
-             "simulation: bandwidth %g needs the size of a message; add bytes (--bytes), "
-             "or a model (--model)",
-             c->bandwidth);
-    if (a->bytes > 0 && c->bandwidth == 0)
-        FAIL(ERR_CONFIG,
-             "simulation: messages of %g bytes need the speed of a link; add bandwidth "
-             "(--bandwidth), in bytes a unit of time",
-             a->bytes);
-    return ERR_OK;
-}
-
-static void default_costs(const struct plait_sim *a, const struct caps_link *link,
-                          struct sim_cost *out)
-{
-    struct sim_cost c = {.tf = a->tf,
-                         .tb = a->tb,
-                         .ti = a->ti,
-                         .tw = a->tw,
-                         .tr = a->tr,
-                         .tov = a->tov,
-                         .latency = link->latency,
-                         .bandwidth = link->bandwidth,
+    struct sim_cost c = {.tf = a->tf, .tb = a->tb, .ti = a->ti, .tw = a->tw, .tr = a->tr,
+                         .tov = a->tov, .latency = link->latency, .bandwidth = link->bandwidth,
                          .bytes = a->bytes};
     c.tf = c.tf != 0 ? c.tf : 1;
     c.ti = c.ti != 0 ? c.ti : c.tf;
     c.tw = c.tw != 0 ? c.tw : c.tf;
     c.tb = c.tb != 0 ? c.tb : c.ti + c.tw;
     c.tr = c.tr != 0 ? c.tr : c.tf;
-    *out = c;
+    return c;
 }
 
 /* Chunks take 1/v of the time of a rank's share, and keep 1/v of its activations; slices of k the
@@ -188,15 +152,6 @@ static enum err share_out(struct played *x)
             x->redo[i] /= parts;
     }
     x->memory.activation = 1.0 / parts;
-    return ERR_OK;
-}
-
-/* What stages cost is said once. */
-static enum err check_sources(const struct plait_sim *s)
-{
-    if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
-        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one, "
-                         "or a model whose configuration has parallel.costs");
     return ERR_OK;
 }
 
@@ -222,27 +177,33 @@ static enum err read_rates(const struct plait_sim *s, struct caps *out)
 
 enum err play_make(const struct play_args *a, struct played *out)
 {
+    const struct plait_sim *s = a->sim;
+    struct sim_cost *c = &out->cost;
     *out = (struct played){0};
-    TRY(read_rates(a->sim, &out->caps));
-    TRY(check_sources(a->sim));
-    default_costs(a->sim, &out->caps.axis[AXIS_PP], &out->cost);
-    if (a->sim->model)
-        TRY(play_model(a, out));
-    else
-        TRY(prove(a, out));
-    TRY(message_cost(a->sim, &out->cost));
-    if (a->sim->scale)
-        TRY(read_factors(a->sim->scale, out));
-    else if (a->sim->costs && !out->time)
+    TRY(read_rates(s, &out->caps));
+    if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
+        FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one, "
+                         "or a model whose configuration has parallel.costs");
+    *c = default_costs(s, &out->caps.axis[AXIS_PP]);
+    TRY(s->model ? play_model(a, out) : prove(a, out));
+    if (c->bandwidth > 0 && !(c->bytes > 0) && !s->model) /* whose one stage sends nothing */
+        FAIL(ERR_CONFIG, "simulation: bandwidth %g needs the size of a message; add bytes "
+                         "(--bytes), or a model (--model)", c->bandwidth);
+    if (s->bytes > 0 && c->bandwidth == 0)
+        FAIL(ERR_CONFIG, "simulation: messages of %g bytes need the speed of a link; add bandwidth "
+                         "(--bandwidth), in bytes a unit of time", s->bytes);
+    if (s->scale)
+        TRY(read_factors(s->scale, out));
+    else if (s->costs && !out->time)
         TRY(read_costs(a, out->s->stages, out));
     if (a->share && out->s->v * out->s->slices > 1)
         TRY(share_out(out));
-    out->cost.stage_scale = out->scale;
-    out->cost.redo_scale = out->redo;
-    out->cost.stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
+    c->stage_scale = out->scale;
+    c->redo_scale = out->redo;
+    c->stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
     if (out->modelled)
         TRY(play_inside(out));
-    return sim_run(out->s, out->report, &out->cost, a->events, &out->result);
+    return sim_run(out->s, out->report, c, a->events, &out->result);
 }
 
 const int *play_peaks(const struct played *x)

@@ -39,51 +39,41 @@ static void add_rank_table(struct picture *p, int i)
         "idle %", "sending", "activations",      "memory at most"};
     const struct sim_result *r = &p->x[i].result;
     int columns = p->x[i].modelled ? RANK_COLUMNS : RANK_COLUMNS - 1;
-    struct pictures_cells *c = &p->cells;
     struct draw_table *t = &p->table[p->tables++];
-    *t = pictures_table(c, p->made[i].title, columns, name);
+    *t = pictures_table(&p->cells, p->made[i].title, columns, name);
     t->rows += r->p;
     for (int rank = 0; rank < r->p; rank++) {
         const struct draw_curve *m = &p->chart[i].memory[rank];
         double idle = r->makespan - r->busy[rank], most = 0;
         for (int64_t k = 0; k < m->n; k++)
             most = m->point[k].value > most ? m->point[k].value : most;
-        pictures_number(c, "%.0f", rank);
-        pictures_number(c, "%.6g", r->busy[rank]);
-        pictures_number(c, "%.6g", r->waiting[rank]);
-        pictures_number(c, "%.6g", r->message[rank]);
-        pictures_number(c, "%.6g", idle);
-        pictures_number(c, "%.2f", r->makespan > 0 ? 100 * idle / r->makespan : 0);
-        pictures_number(c, "%.6g", r->sending[rank]);
-        pictures_number(c, "%.0f", play_peaks(&p->x[i])[rank]);
+        pictures_numbers(&p->cells, "%.0f %.6g %.6g %.6g %.6g %.2f %.6g %.0f",
+                         (double[]){rank, r->busy[rank], r->waiting[rank], r->message[rank], idle,
+                                    r->makespan > 0 ? 100 * idle / r->makespan : 0,
+                                    r->sending[rank], play_peaks(&p->x[i])[rank]});
         if (p->x[i].modelled)
-            pictures_bytes(c, most);
+            pictures_bytes(&p->cells, most);
     }
 }
 
 /* All schedules, a line each. */
 static void add_table(struct picture *p)
 {
-    static const char *const name[ALL_COLUMNS] = {"schedule",      "chunks",     "replicas",
-                                                  "makespan",      "cost",       "bubble %",
-                                                  "bubble over ideal %",
-                                                  "bubble rate %", "activations"};
-    struct pictures_cells *c = &p->cells;
+    static const char *const name[ALL_COLUMNS] = {
+        "schedule", "chunks", "replicas", "makespan", "cost", "bubble %", "bubble over ideal %",
+        "bubble rate %", "activations"};
     struct draw_table *t = &p->table[p->tables++];
-    *t = pictures_table(c, "Schedules", ALL_COLUMNS, name);
+    *t = pictures_table(&p->cells, "Schedules", ALL_COLUMNS, name);
     t->rows += p->n;
     for (int i = 0; i < p->n; i++) {
         const struct sched *s = p->x[i].s;
         const struct sim_result *r = &p->x[i].result;
-        pictures_word(c, s->name);
-        pictures_number(c, "%.0f", s->v);
-        pictures_number(c, "%.0f", s->replicas);
-        pictures_number(c, "%.6g", r->makespan);
-        pictures_number(c, "%.6g", r->cost);
-        pictures_number(c, "%.2f", 100 * r->bubble_fraction);
-        pictures_number(c, "%.2f", 100 * sim_over_ideal(r->bubble_fraction));
-        pictures_number(c, "%.2f", 100 * r->bubble_rate);
-        pictures_number(c, "%.4g", play_kept(&p->x[i]));
+        pictures_word(&p->cells, s->name);
+        pictures_numbers(&p->cells, "%.0f %.0f %.6g %.6g %.2f %.2f %.2f %.4g",
+                         (double[]){s->v, s->replicas, r->makespan, r->cost,
+                                    100 * r->bubble_fraction,
+                                    100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
+                                    play_kept(&p->x[i])});
     }
 }
 
@@ -170,16 +160,10 @@ enum err play_files(const struct plait_sim *a, const struct played *x, int n)
     struct picture p = {.x = x, .n = n};
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto};
     enum err err = make_picture(&p);
-    struct draw_page page = {.title = p.title,
-                             .time_unit = "",
+    struct draw_page page = {.title = p.title, .time_unit = "", .seconds = 1e-3,
                              .memory_unit = x[0].modelled ? "bytes" : "activations",
-                             .seconds = 1e-3,
-                             .chart = p.chart,
-                             .charts = n,
-                             .table = p.table,
-                             .tables = p.tables,
-                             .above = n > 1 ? 1 : 0,
-                             .summary = p.line,
+                             .chart = p.chart, .charts = n, .table = p.table, .tables = p.tables,
+                             .above = n > 1 ? 1 : 0, .summary = p.line,
                              .summaries = n > 1 ? SUMMARY : 0};
     if (err == ERR_OK)
         err = pictures_put(&page, path, NULL);

@@ -18,21 +18,17 @@ static int microbatches(const struct sched *s)
     return s->m / s->slices;
 }
 
-static int64_t messages_of(const struct sched *s)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < s->begin[s->p]; i++)
-        n += s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
-    return n;
-}
-
 /* What is said where some schedule has it: the end of a step, collectives inside actions. */
 struct columns { bool ends, inside; };
 
 static void add_line(const struct played *x, int width, struct columns c, struct text *out)
 {
     const struct sim_result *r = &x->result;
+    const struct sched *s = x->s;
     double waiting = 0, message = 0, inside = 0, all = r->p * r->makespan;
+    int64_t messages = 0;
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        messages += s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
     for (int rank = 0; rank < r->p; rank++) {
         waiting += r->waiting[rank];
         message += r->message[rank];
@@ -44,10 +40,10 @@ static void add_line(const struct played *x, int width, struct columns c, struct
     if (c.inside)
         snprintf(exposed, sizeof exposed, " %9.2f", all > 0 ? 100 * inside / all : 0);
     text_add(out, "%-*s %3d %10.6g%s %10.6g %9.2f %12.2f %7.2f %9.2f %9.2f%s %12.4g %9lld %9d\n",
-             width, x->s->name, x->s->v, r->makespan, step, r->cost, 100 * r->bubble_fraction,
+             width, s->name, s->v, r->makespan, step, r->cost, 100 * r->bubble_fraction,
              100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
              all > 0 ? 100 * waiting / all : 0, all > 0 ? 100 * message / all : 0, exposed,
-             play_kept(x), (long long)messages_of(x->s), x->s->replicas);
+             play_kept(x), (long long)messages, s->replicas);
 }
 
 static void add_table(const struct played *x, int n, struct text *out)
@@ -72,8 +68,7 @@ static void add_table(const struct played *x, int n, struct text *out)
     for (int i = 0; i < n; i++)
         if (sched_lacks_chunks(x[i].s->name, x[i].s->p, x[i].s->v))
             text_add(out, "warning: %s gains by several chunks a rank, and has one; %s@2 makes "
-                          "two\n",
-                     x[i].s->name, x[i].s->name);
+                          "two\n", x[i].s->name, x[i].s->name);
     for (int i = 0; i < n; i++) {
         if (!sched_passed_any(x[i].s))
             continue;
@@ -84,26 +79,6 @@ static void add_table(const struct played *x, int n, struct text *out)
 }
 
 /* ---- all ---- */
-
-static void add_json(const struct played *x, int n, struct text *out)
-{
-    text_add(out, "[\n");
-    for (int i = 0; i < n; i++) {
-        sim_json(x[i].s, &x[i].result, out);
-        text_add(out, "%s", i + 1 < n ? ",\n" : "]\n");
-    }
-}
-
-static enum err other_shape(const char *name, const struct sched *s, const char *first_name,
-                            const struct sched *first)
-{
-    int m = microbatches(s);
-    FAIL(ERR_CONFIG,
-         "simulation: %.64s has %d rank%s and %d microbatch%s, and %.64s %d and %d; only the same "
-         "numbers can be compared",
-         name, s->p, text_plural(s->p, "s"), m, text_plural(m, "es"), first_name, first->p,
-         microbatches(first));
-}
 
 static enum err compare(const struct plait_sim *a, int format, struct played *x,
                         const struct play_list *l, struct text *out)
@@ -120,12 +95,20 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
         TRY(play_make(&one, &x[i]));
         units += (int64_t)x[i].s->stages * x[i].s->m;
         if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
-            return other_shape(l->name[i], x[i].s, l->name[0], x[0].s);
+            return err_set(ERR_CONFIG, __FILE__, __LINE__, "simulation: %.64s has %d rank%s and %d "
+                           "microbatch%s, and %.64s %d and %d; only the same numbers can be compared",
+                           l->name[i], x[i].s->p, text_plural(x[i].s->p, "s"),
+                           microbatches(x[i].s), text_plural(microbatches(x[i].s), "es"),
+                           l->name[0], x[0].s->p, microbatches(x[0].s));
     }
     if (play_wants_files(a))
         TRY(play_files(a, x, l->n));
     if (format == PLAY_JSON) {
-        add_json(x, l->n, out);
+        for (int i = 0; i < l->n; i++) {
+            text_add(out, i ? ",\n" : "[\n");
+            sim_json(x[i].s, &x[i].result, out);
+        }
+        text_add(out, "]\n");
         return ERR_OK;
     }
     add_table(x, l->n, out);
@@ -140,10 +123,8 @@ enum err play_compare(const struct plait_sim *a, int format, struct text *out)
     struct play_list l;
     struct played *x = NULL;
     if (format == PLAY_TEXT || format == PLAY_LOWERED)
-        FAIL(ERR_CONFIG,
-             "simulation: format %s prints one schedule; with compare use summary, "
-             "gantt or json",
-             format == PLAY_TEXT ? "text" : "lowered");
+        FAIL(ERR_CONFIG, "simulation: format %s prints one schedule; with compare use summary, "
+                         "gantt or json", format == PLAY_TEXT ? "text" : "lowered");
     if (a->scale || a->costs)
         FAIL(ERR_CONFIG, "simulation: scale and costs belong to the stages of one schedule; with "
                          "compare use tf, tb, ti, tw or a model");

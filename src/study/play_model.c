@@ -20,21 +20,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum err set_microbatches(int m, struct options *o)
-{
-    if (m && (!num_mul(m, o->parallel.microbatch, &o->train.batch) ||
-              !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
-        FAIL(ERR_CONFIG,
-             "simulation: %d microbatches of %lld samples on %lld data ranks are too "
-             "many",
-             m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
-    return ERR_OK;
-}
-
-/* What the command line says takes the place of what the configuration says. */
+/* What the command line says takes the place of what the configuration says; a file named there
+ * says its own shape. */
 static enum err set_asked(const struct play_args *a, struct options *o)
 {
     const char *path = a->schedule ? play_path(a->schedule) : NULL;
+    int m = a->m;
     if (a->schedule) {
         int n = snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s%s",
                          path ? "file:" : "", path ? path : a->schedule);
@@ -51,46 +42,38 @@ static enum err set_asked(const struct play_args *a, struct options *o)
         o->parallel.group = a->group;
     if (a->limit != 0)
         o->parallel.memory_limit = a->share ? a->limit * (double)options_chunks(o) : a->limit;
-    return set_microbatches(a->m, o);
-}
-
-/* A file named on the command line says its own shape. */
-static enum err set_file_shape(const struct play_args *a, struct options *o)
-{
-    struct sched s;
-    const char *path = a->schedule ? play_path(a->schedule) : NULL;
-    if (!path)
-        return ERR_OK;
-    TRY(play_read_file(path, a, &s));
-    int m = s.m;
-    o->parallel.pp = s.p;
-    o->parallel.chunks = s.v;
-    sched_free(&s);
-    return set_microbatches(m, o);
-}
-
-/* None of the files that will be written is one that the configuration names. */
-static enum err check_outputs(const struct plait_sim *a, const struct options *o)
-{
-    struct file_use in[FILES_OPTIONS];
-    int n = files_of_options(o, in);
-    TRY(files_apart("simulation", a->svg, in, n));
-    TRY(files_apart("simulation", a->html, in, n));
-    return files_apart("simulation", a->perfetto, in, n);
+    if (path) {
+        struct sched s;
+        TRY(play_read_file(path, a, &s));
+        m = s.m;
+        o->parallel.pp = s.p;
+        o->parallel.chunks = s.v;
+        sched_free(&s);
+    }
+    if (m && (!num_mul(m, o->parallel.microbatch, &o->train.batch) ||
+              !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
+        FAIL(ERR_CONFIG, "simulation: %d microbatches of %lld samples on %lld data ranks are too "
+                         "many", m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
+    return ERR_OK;
 }
 
 static enum err read_options(const struct play_args *a, struct options *o)
 {
+    struct file_use in[FILES_OPTIONS];
     TRY(options_fresh(o));
     TRY(conf_read_file(&options_table, o, a->sim->model));
     for (int i = 0; i < a->sim->sets; i++)
         TRY(conf_set(&options_table, o, a->sim->set[i]));
-    TRY(check_outputs(a->sim, o)); /* before a schedule of the call takes the place of its own */
+    /* None of the files that will be written is one that the configuration names: asked before a
+     * schedule of the call takes the place of its own. */
+    int n = files_of_options(o, in);
+    TRY(files_apart("simulation", a->sim->svg, in, n));
+    TRY(files_apart("simulation", a->sim->html, in, n));
+    TRY(files_apart("simulation", a->sim->perfetto, in, n));
     if (a->sim->keep != 0)
         FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
                          "out, or --model");
     TRY(set_asked(a, o));
-    TRY(set_file_shape(a, o));
     if (o->parallel.costs[0] && (a->sim->tf != 0 || a->sim->tb != 0 || a->sim->ti != 0 ||
                                  a->sim->tw != 0 || a->sim->tr != 0))
         FAIL(ERR_CONFIG, "simulation: the model's parallel.costs %.200s has all times in it; leave "
@@ -120,21 +103,8 @@ static enum err add_bytes(struct played *x)
     for (int i = 0; i < p; i++)
         x->bytes[3 * stages + i] =
             memory_total(&u->memory[i]) - u->memory[i].bytes[MEMORY_ACTIVATIONS];
-    x->memory = (struct sim_bytes){
-        .slot = x->bytes,
-        .save = x->bytes + stages,
-        .keep = x->bytes + 2 * stages,
-        .fixed = x->bytes + 3 * stages,
-    };
-    return ERR_OK;
-}
-
-/* Sums, gathers, norm and update; no time where links and memory take none. */
-static enum err add_ends(struct played *x)
-{
-    TRY(setup_ends(&x->setup, &x->ends));
-    x->cost.each = x->ends;
-    x->cost.overlaps = setup_caps(&x->setup).overlaps;
+    x->memory = (struct sim_bytes){.slot = x->bytes, .save = x->bytes + stages,
+                                   .keep = x->bytes + 2 * stages, .fixed = x->bytes + 3 * stages};
     return ERR_OK;
 }
 
@@ -161,29 +131,27 @@ static enum err add_scale(struct played *x)
     return ERR_OK;
 }
 
-/* The shape that the configuration now has. */
-static enum err check_size(const struct options *o)
-{
-    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
-    int64_t own = kind && kind->chunks ? kind->chunks : 1;
-    struct play_args a = {.p = (int)o->parallel.pp,
-                          .m = (int)(o->train.batch / (o->parallel.dp * o->parallel.microbatch))};
-    return play_fits(&a, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0);
-}
-
 enum err play_model(const struct play_args *a, struct played *x)
 {
-    TRY(read_options(a, &x->options));
-    x->options.caps = x->caps;
-    TRY(init_take(&x->options));
-    TRY(check_size(&x->options));
+    struct options *o = &x->options;
+    TRY(read_options(a, o));
+    o->caps = x->caps;
+    TRY(init_take(o));
+    const struct sched_kind *kind = sched_kind_find(o->parallel.schedule);
+    int64_t own = kind && kind->chunks ? kind->chunks : 1;
+    struct play_args now = {.p = (int)o->parallel.pp,
+                            .m = (int)(o->train.batch / (o->parallel.dp * o->parallel.microbatch))};
+    TRY(play_fits(&now, (int)(o->parallel.chunks ? o->parallel.chunks : own), 0));
     x->modelled = true;
-    TRY(check_run(&x->options, 0, CHECK_PLAN, NULL, &x->setup));
+    TRY(check_run(o, 0, CHECK_PLAN, NULL, &x->setup));
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));
     TRY(add_scale(x));
-    return add_ends(x);
+    TRY(setup_ends(&x->setup, &x->ends)); /* no time where links and memory take none */
+    x->cost.each = x->ends;
+    x->cost.overlaps = setup_caps(&x->setup).overlaps;
+    return ERR_OK;
 }
 
 /* Measured times have them in them. */

@@ -116,11 +116,10 @@ static enum err check_size(const struct table *t, const struct play_list *l, int
         chunks += own ? own : 1 + 2 + 4;
     }
     if (ranks * microbatches > PLAY_MAX_UNITS / chunks)
-        FAIL(ERR_CONFIG,
-             "simulation: a table of %d schedule%s up to p %d and m %d plays %lld microbatches of "
-             "stages, and at most %d are played; use a smaller p or m, or fewer schedules",
-             l->n, text_plural(l->n, "s"), t->p[t->rows - 1], t->m[t->columns - 1],
-             (long long)(ranks * microbatches * chunks), PLAY_MAX_UNITS);
+        FAIL(ERR_CONFIG, "simulation: a table of %d schedule%s up to p %d and m %d plays %lld "
+                         "microbatches of stages, and at most %d are played; use a smaller p or m, "
+                         "or fewer schedules", l->n, text_plural(l->n, "s"), t->p[t->rows - 1],
+             t->m[t->columns - 1], (long long)(ranks * microbatches * chunks), PLAY_MAX_UNITS);
     return ERR_OK;
 }
 
@@ -139,11 +138,8 @@ enum err play_table(const struct plait_sim *a, struct text *out)
     for (int i = 0; i < l.n && err == ERR_OK; i++) {
         t.name = l.name[i];
         if (play_path(t.name))
-            err =
-                err_set(ERR_CONFIG, __FILE__, __LINE__,
-                        "simulation: a table is of schedules by name, and %.200s is a file of one "
-                        "shape",
-                        t.name);
+            err = err_set(ERR_CONFIG, __FILE__, __LINE__, "simulation: a table is of schedules by "
+                          "name, and %.200s is a file of one shape", t.name);
         else
             err = add_tables(&t, l.v[i] ? l.v[i] : a->v, out);
     }
