@@ -41,22 +41,14 @@ const char *draw_kind_name(int kind)
     return kinds[kind].name;
 }
 
-static int mix(int from, int to, int part, int parts)
-{
-    return from + (to - from) * part / parts;
-}
-
 const char *draw_fill(int kind, int level, char buf[8])
 {
     const struct kind *k = &kinds[kind];
-    struct rgb c;
-    if (level < 4)
-        c = (struct rgb){mix(k->light.r, k->full.r, level, 3), mix(k->light.g, k->full.g, level, 3),
-                         mix(k->light.b, k->full.b, level, 3)};
-    else
-        c = (struct rgb){mix(k->dark.r, 0, level - 4, 3), mix(k->dark.g, 0, level - 4, 3),
-                         mix(k->dark.b, 0, level - 4, 3)};
-    snprintf(buf, 8, "#%02x%02x%02x", c.r & 255, c.g & 255, c.b & 255);
+    struct rgb from = level < 4 ? k->light : k->dark, to = level < 4 ? k->full : (struct rgb){0};
+    int part = level < 4 ? level : level - 4;
+    snprintf(buf, 8, "#%02x%02x%02x", (from.r + (to.r - from.r) * part / 3) & 255,
+             (from.g + (to.g - from.g) * part / 3) & 255,
+             (from.b + (to.b - from.b) * part / 3) & 255);
     return buf;
 }
 
@@ -108,11 +100,6 @@ const char *draw_label(const struct draw_chart *c, const struct draw_span *s,
 
 static const double SLIVER = 0.25;
 
-static int digits_of(int x)
-{
-    return snprintf(NULL, 0, "%d", x);
-}
-
 static bool counts(const struct draw_span *s)
 {
     return s->kind < DRAW_MESSAGE && s->end > s->start;
@@ -134,8 +121,8 @@ void draw_names_find(struct draw_layout *l)
         mb[s->kind] = (int)num_max(mb[s->kind], s->mb);
     }
     for (int k = 0; k < DRAW_KINDS; k++) {
-        names->stage_digits[k] = digits_of(stage[k]);
-        names->mb_digits[k] = digits_of(mb[k]);
+        names->stage_digits[k] = snprintf(NULL, 0, "%d", stage[k]);
+        names->mb_digits[k] = snprintf(NULL, 0, "%d", mb[k]);
     }
     for (int64_t i = 0; i < l->c->spans; i++) {
         const struct draw_span *s = &l->c->span[i];

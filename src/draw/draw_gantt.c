@@ -170,20 +170,6 @@ static void choose_scale(struct gantt *g, int charts, int room)
         g->wanted = columns_for_numbers(*g, charts, label);
 }
 
-/* Which box each column of a rank shows: the one that runs at the column's middle. A pair is known
- * by the first of its two. */
-static void fill_row(struct gantt *g, const struct draw_layout *l, int rank)
-{
-    for (int c = 0; c < g->columns; c++)
-        g->owner[c] = -1;
-    for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++) {
-        const struct draw_span *s = &l->c->span[i];
-        int from = column_of(g, s->start), to = column_of(g, s->end);
-        for (int c = from; c < to && c < g->columns; c++)
-            g->owner[c] = l->lane[i] == DRAW_LOWER ? i - 1 : i;
-    }
-}
-
 /* The name of a box, or of the pair that begins with it, in w columns; its letter alone where names
  * have no room. */
 static void draw_box(const struct gantt *g, const struct draw_layout *l, int64_t i, int w,
@@ -212,7 +198,15 @@ static void draw_row(struct gantt *g, const struct draw_layout *l, int rank, str
     /* Blue forward, green backward, cyan and yellow halves, magenta pairs, white the rest; odd
      * chunks of a rank and the second replica brighter. */
     static const int ground[DRAW_KINDS] = {44, 42, 46, 43, 47, 47, 47};
-    fill_row(g, l, rank);
+    /* Which box each column shows: the one that runs at the column's middle. A pair is known by the
+     * first of its two. */
+    for (int c = 0; c < g->columns; c++)
+        g->owner[c] = -1;
+    for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++) {
+        int from = column_of(g, l->c->span[i].start), to = column_of(g, l->c->span[i].end);
+        for (int c = from; c < to && c < g->columns; c++)
+            g->owner[c] = l->lane[i] == DRAW_LOWER ? i - 1 : i;
+    }
     for (int c = 0, next; c < g->columns; c = next) {
         for (next = c + 1; next < g->columns && g->owner[next] == g->owner[c];)
             next++;
@@ -248,33 +242,9 @@ static void draw_lane(const struct gantt *g, const struct draw_chart *c, int ran
         (*i)++;
 }
 
-static void draw_legend(const struct gantt *g, const struct draw_page *p, struct text *out)
-{
-    const bool *has = g->all.has;
-    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F%s forward", g->all.end,
-             *p->time_unit ? " " : "", p->time_unit, g->scale > 0 ? 1 / g->scale : 0,
-             g->bare ? " (or a number alone)" : "");
-    if (has[DRAW_B] || has[DRAW_I])
-        text_add(out, ", B backward");
-    if (has[DRAW_I])
-        text_add(out, ", I and W its input and weight halves");
-    if (has[DRAW_R])
-        text_add(out, ", R recompute");
-    if (g->all.pairs)
-        text_add(out, ", F&B both at once");
-    text_add(out, ", . idle%s%s%s\n", has[DRAW_MESSAGE] ? ", ~ a message on its way" : "",
-             g->all.comm[DRAW_SUM] ? ", = gradients are summed" : "",
-             g->all.comm[DRAW_GATHER] ? ", # weights are gathered" : "");
-    int width = g->wanted + g->digits + GANTT_BESIDE;
-    if (g->unnamed && g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
-        text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
-                 width, width);
-    else if (g->unnamed)
-        text_add(out, "too narrow for numbers, which no terminal has room for: use --html\n");
-}
-
 static void draw_charts(struct gantt *g, const struct draw_page *p, struct text *out)
 {
+    const bool *has = g->all.has;
     for (int i = 0; i < p->charts; i++) {
         const char *facts = p->chart[i].facts;
         int64_t comm = 0;
@@ -293,7 +263,24 @@ static void draw_charts(struct gantt *g, const struct draw_page *p, struct text 
         if (p->charts > 1)
             text_add(out, "\n");
     }
-    draw_legend(g, p, out);
+    text_add(out, "time 0 to %.6g%s%s, %.4g a column; F%s forward", g->all.end,
+             *p->time_unit ? " " : "", p->time_unit, g->scale > 0 ? 1 / g->scale : 0,
+             g->bare ? " (or a number alone)" : "");
+    if (has[DRAW_B] || has[DRAW_I])
+        text_add(out, ", B backward");
+    if (has[DRAW_I])
+        text_add(out, ", I and W its input and weight halves");
+    text_add(out, "%s%s, . idle%s%s%s\n", has[DRAW_R] ? ", R recompute" : "",
+             g->all.pairs ? ", F&B both at once" : "",
+             has[DRAW_MESSAGE] ? ", ~ a message on its way" : "",
+             g->all.comm[DRAW_SUM] ? ", = gradients are summed" : "",
+             g->all.comm[DRAW_GATHER] ? ", # weights are gathered" : "");
+    int width = g->wanted + g->digits + GANTT_BESIDE;
+    if (g->unnamed && g->wanted > 0 && width <= GANTT_MAX_COLUMNS)
+        text_add(out, "too narrow for numbers, which need %d columns: --width %d, or use --html\n",
+                 width, width);
+    else if (g->unnamed)
+        text_add(out, "too narrow for numbers, which no terminal has room for: use --html\n");
     if (p->charts == 1 && p->chart[0].facts)
         text_add(out, "%s\n", p->chart[0].facts);
 }

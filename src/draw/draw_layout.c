@@ -39,10 +39,13 @@ static void find_lanes(struct draw_layout *l)
     }
 }
 
-static void find_rows(struct draw_layout *l)
+static enum err lay_out(struct draw_layout *l, const struct draw_chart *c)
 {
-    const struct draw_chart *c = l->c;
     int64_t i = 0;
+    *l = (struct draw_layout){.c = c};
+    TRY(mem_new(c->ranks + 1, sizeof *l->begin, "a picture's rows", &l->begin));
+    TRY(mem_new(c->spans, 1, "a picture's lanes", &l->lane));
+    find_lanes(l);
     for (int rank = 0; rank < c->ranks; rank++) {
         l->begin[rank] = i;
         while (i < c->spans && c->span[i].rank == rank)
@@ -52,33 +55,8 @@ static void find_rows(struct draw_layout *l)
     for (int rank = 0; rank < c->ranks && c->memory; rank++)
         for (i = 0; i < c->memory[rank].n; i++)
             l->peak = fmax(l->peak, c->memory[rank].point[i].value);
-}
-
-static enum err lay_out(struct draw_layout *l, const struct draw_chart *c)
-{
-    *l = (struct draw_layout){.c = c};
-    TRY(mem_new(c->ranks + 1, sizeof *l->begin, "a picture's rows", &l->begin));
-    TRY(mem_new(c->spans, 1, "a picture's lanes", &l->lane));
-    find_lanes(l);
-    find_rows(l);
     draw_names_find(l);
     return ERR_OK;
-}
-
-static void add_up(struct draw_layouts *a, const struct draw_layout *l)
-{
-    if (l->shortest > 0 && (a->shortest == 0 || l->shortest < a->shortest))
-        a->shortest = l->shortest;
-    a->end = fmax(a->end, l->c->end);
-    a->peak = fmax(a->peak, l->peak);
-    a->replicas |= l->replicas;
-    a->pairs |= l->pairs;
-    a->chunks |= l->c->chunks > 1;
-    a->memory |= l->c->memory != NULL;
-    for (int k = 0; k < DRAW_KINDS; k++)
-        a->has[k] |= l->has[k];
-    for (int64_t i = 0; i < l->c->comms; i++)
-        a->comm[l->c->comm[i].kind] = true;
 }
 
 enum err draw_layouts_open(struct draw_layouts *a, const struct draw_page *p, int most,
@@ -95,7 +73,18 @@ enum err draw_layouts_open(struct draw_layouts *a, const struct draw_page *p, in
     for (a->charts = 0; a->charts < p->charts;) {
         struct draw_layout *l = &a->of[a->charts++];
         TRY(lay_out(l, &p->chart[a->charts - 1]));
-        add_up(a, l);
+        if (l->shortest > 0 && (a->shortest == 0 || l->shortest < a->shortest))
+            a->shortest = l->shortest;
+        a->end = fmax(a->end, l->c->end);
+        a->peak = fmax(a->peak, l->peak);
+        a->replicas |= l->replicas;
+        a->pairs |= l->pairs;
+        a->chunks |= l->c->chunks > 1;
+        a->memory |= l->c->memory != NULL;
+        for (int k = 0; k < DRAW_KINDS; k++)
+            a->has[k] |= l->has[k];
+        for (int64_t i = 0; i < l->c->comms; i++)
+            a->comm[l->c->comm[i].kind] = true;
     }
     return ERR_OK;
 }

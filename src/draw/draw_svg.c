@@ -25,12 +25,7 @@
 #include <string.h>
 
 enum {
-    PAD = 16,
-    TITLE = 22,
-    FACTS = 18,
-    AXIS = 24,
-    LEGEND = 12,
-    GAP = 24,
+    PAD = 16, TITLE = 22, FACTS = 18, AXIS = 24, LEGEND = 12, GAP = 24,
     BOX_WANTED = 30,
     WIDTH_LEAST = 640,
     WIDTH_MOST = 1560,   /* pixels of time */
@@ -172,42 +167,32 @@ static void add_text(struct svg *v, const char *style, double x, double y, const
 {
     text_add(v->out, "<text class=\"%s\" x=\"%.6g\" y=\"%.6g\">", style, x, y);
     draw_add_xml(v->out, words);
-    text_add(v->out, "</text>");
+    text_add(v->out, "</text>\n");
 }
 
-static void add_name(struct svg *v, int chart, const struct draw_span *s, double x, double y)
+/* Without its end. */
+static void add_rect(struct svg *v, const char *style, const double at[4])
 {
-    const struct draw_layout *l = &v->all.of[chart];
-    const struct naming *n = &v->naming[chart];
-    char label[DRAW_LABEL_MAX];
-    double w = (s->end - s->start) * v->scale;
-    const char *name = draw_name(l->c, s, n->form, label);
-    double wanted = s->label ? (double)strlen(s->label) * n->size
-                             : need(l, s->kind, n->form, n->size);
-    bool small = n->size == NAME_SMALL;
-    if (!name || w < wanted)
-        return;
-    add_text(v, small ? s->replica ? "b s d" : "b s" : s->replica ? "b d" : "b", x + w / 2,
-             y + (small ? 3 : 3.6), name);
+    text_add(v->out, "<rect class=\"%s\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"",
+             style, at[0], at[1], at[2], at[3]);
 }
 
 static void add_box(struct svg *v, int chart, int64_t i, double y)
 {
     const struct draw_layout *l = &v->all.of[chart];
     const struct draw_span *s = &l->c->span[i];
-    char label[DRAW_LABEL_MAX];
+    const struct naming *n = &v->naming[chart];
+    char label[DRAW_LABEL_MAX], style[32];
     double x = v->left + s->start * v->scale, w = (s->end - s->start) * v->scale, h = v->row;
-    bool half = l->lane[i] != DRAW_WHOLE;
     if (s->kind == DRAW_MESSAGE) {
         h /= 5;
         y += 2 * h;
-    } else if (half) {
+    } else if (l->lane[i] != DRAW_WHOLE) {
         h /= 2;
         y += l->lane[i] == DRAW_LOWER ? h : 0;
     }
-    text_add(v->out,
-             "<rect class=\"c k%d-%d\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"",
-             s->kind, draw_level(l->c, s), x, y, w, h);
+    snprintf(style, sizeof style, "c k%d-%d", s->kind, draw_level(l->c, s));
+    add_rect(v, style, (double[]){x, y, w, h});
     if (v->tooltips) {
         text_add(v->out, "><title>");
         draw_add_xml(v->out, draw_label(l->c, s, label));
@@ -215,8 +200,15 @@ static void add_box(struct svg *v, int chart, int64_t i, double y)
     } else {
         text_add(v->out, "/>");
     }
-    add_name(v, chart, s, x, y + h / 2);
-    text_add(v->out, "\n");
+    const char *name = draw_name(l->c, s, n->form, label);
+    double wanted = s->label ? (double)strlen(s->label) * n->size
+                             : need(l, s->kind, n->form, n->size);
+    bool small = n->size == NAME_SMALL;
+    if (name && w >= wanted)
+        add_text(v, small ? s->replica ? "b s d" : "b s" : s->replica ? "b d" : "b", x + w / 2,
+                 y + h / 2 + (small ? 3 : 3.6), name);
+    else
+        text_add(v->out, "\n");
 }
 
 /* The memory of a rank as an area of steps below its boxes. */
@@ -237,24 +229,23 @@ static void add_memory(struct svg *v, const struct draw_curve *m, double y)
         return;
     draw_number(most, strcmp(v->p->memory_unit, "bytes") ? "" : "bytes", peak);
     add_text(v, "l", v->left + v->width + 6, base - 1, peak);
-    text_add(v->out, "\n");
 }
 
 /* What a rank sums and gathers, right below its boxes. */
 static void add_lane(struct svg *v, const struct draw_chart *c, int rank)
 {
     double y = v->y + v->row + 1, h = v->lane - 1;
-    text_add(v->out,
-             "<rect class=\"idle\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"/>\n",
-             v->left, y, v->width, h);
+    char style[16];
+    add_rect(v, "idle", (double[]){v->left, y, v->width, h});
+    text_add(v->out, "/>\n");
     for (int64_t i = 0; i < c->comms; i++) {
         const struct draw_comm *m = &c->comm[i];
         if (m->rank != rank || m->end <= m->start)
             continue;
-        text_add(v->out,
-                 "<rect class=\"c m%d\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\">"
-                 "<title>%s of stage %d: %.6g to %.6g</title></rect>\n",
-                 m->kind, v->left + m->start * v->scale, y, (m->end - m->start) * v->scale, h,
+        snprintf(style, sizeof style, "c m%d", m->kind);
+        add_rect(v, style, (double[]){v->left + m->start * v->scale, y,
+                                      (m->end - m->start) * v->scale, h});
+        text_add(v->out, "><title>%s of stage %d: %.6g to %.6g</title></rect>\n",
                  draw_comm_name(m->kind), m->stage, m->start, m->end);
     }
 }
@@ -266,9 +257,8 @@ static void add_row(struct svg *v, int chart, int rank)
     if (v->row >= 12 || rank % 8 == 0)
         text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>", v->left - 6,
                  v->y + v->row / 2 + 4, rank);
-    text_add(v->out,
-             "<rect class=\"idle\" x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\"/>\n",
-             v->left, v->y, v->width, v->row);
+    add_rect(v, "idle", (double[]){v->left, v->y, v->width, v->row});
+    text_add(v->out, "/>\n");
     for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++)
         if (l->c->span[i].end > l->c->span[i].start)
             add_box(v, chart, i, v->y);
@@ -280,27 +270,10 @@ static void add_row(struct svg *v, int chart, int rank)
     v->y += v->row + v->lane + v->spark + 3;
 }
 
-/* Lines behind the rows, which are `height` high, and their times below. */
-static void add_axis(struct svg *v, double height)
-{
-    double tick = draw_tick(v->all.end, (int)(v->width / 70)), bottom = v->y + height;
-    char number[32];
-    text_add(v->out, "<g class=\"axis\">");
-    for (int64_t i = 0; (double)i * tick <= v->all.end * (1 + 1e-9); i++) {
-        double x = v->left + (double)i * tick * v->scale;
-        text_add(v->out, "<line class=\"grid\" x1=\"%.6g\" x2=\"%.6g\" y1=\"%.6g\" y2=\"%.6g\"/>",
-                 x, x, v->y, bottom + 3);
-        add_text(v, "a", x, bottom + 16, draw_number((double)i * tick, v->p->time_unit, number));
-        text_add(v->out, "\n");
-    }
-    text_add(v->out, "</g>\n");
-}
-
 /* A line of text across the picture, `high` with what lies below it. */
 static void add_line(struct svg *v, const char *style, const char *words, int high)
 {
     add_text(v, style, PAD, v->y + high - 8, words);
-    text_add(v->out, "\n");
     v->right = fmax(v->right, PAD + (high == TITLE ? 9.5 : 6.8) * (double)strlen(words));
     v->y += high;
 }
@@ -328,12 +301,22 @@ static void add_note(struct svg *v, int i)
 static void add_chart(struct svg *v, int i)
 {
     const struct draw_chart *c = &v->p->chart[i];
+    double tick = draw_tick(v->all.end, (int)(v->width / 70));
+    char number[32];
     text_add(v->out, "<g class=\"chart\">");
     add_line(v, "t", c->title, TITLE);
     if (c->facts)
         add_line(v, "f", c->facts, FACTS);
     add_note(v, i);
-    add_axis(v, c->ranks * (v->row + v->lane + v->spark + 3));
+    text_add(v->out, "<g class=\"axis\">"); /* lines behind the rows, and their times below */
+    double bottom = v->y + c->ranks * (v->row + v->lane + v->spark + 3);
+    for (int64_t k = 0; (double)k * tick <= v->all.end * (1 + 1e-9); k++) {
+        double x = v->left + (double)k * tick * v->scale;
+        text_add(v->out, "<line class=\"grid\" x1=\"%.6g\" x2=\"%.6g\" y1=\"%.6g\" y2=\"%.6g\"/>",
+                 x, x, v->y, bottom + 3);
+        add_text(v, "a", x, bottom + 16, draw_number((double)k * tick, v->p->time_unit, number));
+    }
+    text_add(v->out, "</g>\n");
     for (int rank = 0; rank < c->ranks; rank++)
         add_row(v, i, rank);
     v->y += AXIS;
@@ -349,10 +332,9 @@ static void add_key(struct svg *v, double *x, const char *style, const char *nam
         *x = PAD;
         v->y += 18;
     }
-    text_add(v->out, "<rect class=\"%s\" x=\"%.6g\" y=\"%.6g\" width=\"12\" height=\"12\"/>", style,
-             *x, v->y);
+    add_rect(v, style, (double[]){*x, v->y, 12, 12});
+    text_add(v->out, "/>");
     add_text(v, "l", *x + 17, v->y + 10, name);
-    text_add(v->out, "\n");
     *x += w;
 }
 
@@ -397,11 +379,9 @@ static void add_table(struct svg *v, const struct draw_table *t)
         double wide = 0;
         for (int row = 0; row < t->rows; row++)
             wide = fmax(wide, 6.8 * (double)strlen(t->cell[row * t->columns + col]));
-        for (int row = 0; row < t->rows; row++) {
+        for (int row = 0; row < t->rows; row++)
             add_text(v, col ? "l e" : "l", col ? x + wide : x, v->y + 10 + row * FACTS,
                      t->cell[row * t->columns + col]);
-            text_add(v->out, "\n");
-        }
         x += wide + PAD;
     }
     v->right = fmax(v->right, x);

@@ -50,6 +50,7 @@ static void add_name_of(struct trace *t, const char *what, int rank, int track, 
 static void add_process(struct trace *t, int rank)
 {
     struct text name = {0};
+    bool pairs = false;
     text_add(&name, "%s rank %d", t->c->title, rank);
     if (name.err == ERR_OK)
         add_name_of(t, "process_name", rank, 0, name.s);
@@ -60,12 +61,10 @@ static void add_process(struct trace *t, int rank)
     text_add(t->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}}",
              t->base + rank);
     add_name_of(t, "thread_name", rank, TRACK_WORK, "work");
-    for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++) {
-        if (t->l->lane[i] == DRAW_LOWER) {
-            add_name_of(t, "thread_name", rank, TRACK_PAIR, "work, second of a pair");
-            break;
-        }
-    }
+    for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++)
+        pairs = pairs || t->l->lane[i] == DRAW_LOWER;
+    if (pairs)
+        add_name_of(t, "thread_name", rank, TRACK_PAIR, "work, second of a pair");
 }
 
 static int track_of(const struct trace *t, int64_t i)
@@ -87,20 +86,6 @@ static void add_slice(struct trace *t, int64_t i)
     text_add(t->out, "}");
 }
 
-static void add_arrow(struct trace *t, const struct draw_message *m)
-{
-    const struct draw_span *a = &t->c->span[m->cause], *b = &t->c->span[m->use];
-    const char *kind = m->back ? "gradient" : "activation";
-    double leaves = a->end - (a->end - a->start) / 1024; /* within the slice it starts from */
-    begin(t, "s", a->rank, track_of(t, m->cause));
-    text_add(t->out, ",\"name\":\"%s\",\"cat\":\"message\",\"id\":%lld,\"ts\":%.15g}", kind,
-             (long long)t->arrows, micros(t, leaves));
-    begin(t, "f", b->rank, track_of(t, m->use));
-    text_add(t->out, ",\"name\":\"%s\",\"cat\":\"message\",\"id\":%lld,\"bp\":\"e\",\"ts\":%.15g}",
-             kind, (long long)t->arrows, micros(t, b->start));
-    t->arrows++;
-}
-
 static void add_message(struct trace *t, const struct draw_message *m)
 {
     if (m->end > m->start) {
@@ -117,20 +102,17 @@ static void add_message(struct trace *t, const struct draw_message *m)
                  m->stage, m->back ? 'B' : 'F', m->mb, m->to, micros(t, m->start),
                  micros(t, m->end - m->start));
     }
-    if (m->cause >= 0 && m->use >= 0)
-        add_arrow(t, m);
-}
-
-static void add_memory(struct trace *t, int rank)
-{
-    const struct draw_curve *m = &t->c->memory[rank];
-    for (int64_t i = 0; i < m->n; i++) {
-        begin(t, "C", rank, 0);
-        text_add(t->out, ",\"name\":\"memory\",\"ts\":%.15g,\"args\":{",
-                 micros(t, m->point[i].time));
-        draw_add_json(t->out, t->p->memory_unit);
-        text_add(t->out, ":%.15g}}", m->point[i].value);
-    }
+    if (m->cause < 0 || m->use < 0)
+        return;
+    const struct draw_span *a = &t->c->span[m->cause], *b = &t->c->span[m->use];
+    const char *kind = m->back ? "gradient" : "activation";
+    double leaves = a->end - (a->end - a->start) / 1024; /* within the slice it starts from */
+    begin(t, "s", a->rank, track_of(t, m->cause));
+    text_add(t->out, ",\"name\":\"%s\",\"cat\":\"message\",\"id\":%lld,\"ts\":%.15g}", kind,
+             (long long)t->arrows, micros(t, leaves));
+    begin(t, "f", b->rank, track_of(t, m->use));
+    text_add(t->out, ",\"name\":\"%s\",\"cat\":\"message\",\"id\":%lld,\"bp\":\"e\",\"ts\":%.15g}",
+             kind, (long long)t->arrows++, micros(t, b->start));
 }
 
 static enum err add_chart(struct trace *t, const struct draw_layout *l)
@@ -142,8 +124,13 @@ static enum err add_chart(struct trace *t, const struct draw_layout *l)
         add_process(t, rank);
         for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++)
             add_slice(t, i);
-        if (t->c->memory)
-            add_memory(t, rank);
+        for (int64_t i = 0; t->c->memory && i < t->c->memory[rank].n; i++) {
+            const struct draw_point *m = &t->c->memory[rank].point[i];
+            begin(t, "C", rank, 0);
+            text_add(t->out, ",\"name\":\"memory\",\"ts\":%.15g,\"args\":{", micros(t, m->time));
+            draw_add_json(t->out, t->p->memory_unit);
+            text_add(t->out, ":%.15g}}", m->value);
+        }
     }
     for (int64_t i = 0; i < t->c->messages; i++)
         add_message(t, &t->c->message[i]);

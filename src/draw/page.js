@@ -51,13 +51,17 @@
     const toX = (c, t) => c.left + (t - view.from) / (view.to - view.from) * c.inner;
     const toTime = (c, x) => view.from + (x - c.left) / c.inner * (view.to - view.from);
 
-    /* The first span of a rank that ends after `t`. Pairs overlap, hence the step back. */
-    function first(c, rank, t) {
-        let lo = c.begin[rank], hi = c.begin[rank + 1];
+    /* The first of lo .. hi - 1 from which on `is` holds; hi: none. */
+    function bisect(lo, hi, is) {
         while (lo < hi) {
             const mid = (lo + hi) >> 1;
-            if (c.stop[mid] <= t) lo = mid + 1; else hi = mid;
+            if (is(mid)) hi = mid; else lo = mid + 1;
         }
+        return lo;
+    }
+    /* The first span of a rank that ends after `t`. Pairs overlap, hence the step back. */
+    function first(c, rank, t) {
+        let lo = bisect(c.begin[rank], c.begin[rank + 1], i => c.stop[i] > t);
         while (lo > c.begin[rank] && c.stop[lo - 1] > t) lo--;
         return lo;
     }
@@ -177,12 +181,9 @@
     function drawMemory(c, g, rank) {
         const curve = c.memory[rank], base = rank * c.pitch + c.row + c.beside + c.spark;
         const high = (c.spark - 4) / (data.peak || 1);
-        let lo = 0, hi = curve.length / 2, peak = 0;
+        const lo = bisect(0, curve.length / 2, k => curve[2 * k] > view.from);
+        let peak = 0;
         for (let k = 1; k < curve.length; k += 2) peak = Math.max(peak, curve[k]);
-        while (lo < hi) {
-            const mid = (lo + hi) >> 1;
-            if (curve[2 * mid] <= view.from) lo = mid + 1; else hi = mid;
-        }
         let value = lo > 0 ? curve[2 * lo - 1] : 0;
         g.beginPath();
         g.moveTo(c.left, base);
@@ -295,27 +296,12 @@
         const from = at - (at - view.from) * span / (view.to - view.from);
         show(from, from + span);
     }
-    function pan(part) {
-        const by = part * (view.to - view.from);
-        move(by);
-    }
     function move(by) {
-        const all = data.end || 1, span = view.to - view.from;
-        const from = Math.min(Math.max(view.from + by, 0), all - span);
-        show(from, from + span);
+        show(view.from + by, view.to + by);
     }
 
     /* ---- what is under the pointer, what the keys reach ---- */
-    charts.forEach(c => {
-        c.rank = span => {
-            let lo = 0, hi = c.ranks;
-            while (hi - lo > 1) {
-                const mid = (lo + hi) >> 1;
-                if (c.begin[mid] <= span) lo = mid; else hi = mid;
-            }
-            return lo;
-        };
-    });
+    charts.forEach(c => { c.rank = span => bisect(0, c.ranks, rank => c.begin[rank + 1] > span); });
 
     function describe(index, i) {
         const c = charts[index], kind = data.kinds[c.kind[i]];
@@ -414,7 +400,7 @@
 
     const keys = {
         "+": () => zoom(1.5), "=": () => zoom(1.5), "-": () => zoom(1 / 1.5), "0": () => show(0, data.end),
-        w: () => zoom(1.5), s: () => zoom(1 / 1.5), a: () => pan(-0.25), d: () => pan(0.25),
+        w: () => zoom(1.5), s: () => zoom(1 / 1.5), a: () => move(-0.25 * (view.to - view.from)), d: () => move(0.25 * (view.to - view.from)),
         Home: () => move(-data.end), End: () => move(data.end),
         Escape: () => pick(0, -1, true),
         ArrowLeft: i => step(i, -1, 0), ArrowRight: i => step(i, 1, 0),

@@ -26,10 +26,10 @@
  * There is no queue of events. Times need no sorting, since an instruction's time depends on its
  * inputs alone and not on the order in which ranks are looked at.
  *
- * The end of a step: a rank has an engine of its own for sums and gathers, which takes them in their
- * order and computes nothing; what the engine still has to do when a rank comes to WAIT is the part
- * of it that is not hidden. Where nothing overlaps, it begins there. All ranks meet at NORM, behind
- * which nothing waits for a message: so it is played when the lists before it are.
+ * The end of a step: a rank has an engine of its own for sums and gathers, which takes them in
+ * their order and computes nothing; what the engine still has to do when a rank comes to WAIT is
+ * the part of it that is not hidden. Where nothing overlaps, it begins there. All ranks meet at
+ * NORM, behind which nothing waits for a message: so it is played when the lists before it are.
  */
 #include "sim/sim.h"
 

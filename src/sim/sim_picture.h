@@ -28,8 +28,8 @@ struct sim_picture {
     char title[96], facts[384];
 };
 
-/* The result must have events. bytes NULL: the same time, memory in activations of a (stage, microbatch). Errors:
- * ERR_MEMORY. Released by sim_picture_free, also after an error. */
+/* The result must have events. bytes NULL: the same time, memory in activations of a (stage,
+ * microbatch). Errors: ERR_MEMORY. Released by sim_picture_free, also after an error. */
 enum err sim_picture_make(const struct sched *s, const struct sim_result *r,
                           const struct sim_cost *cost, const struct sim_bytes *bytes,
                           struct sim_picture *out);

@@ -52,7 +52,7 @@ enum err bench_kernels(struct bench *b, struct dev *d);
 /* The middle one of n times, which it sorts. */
 double bench_median(double *t, int n);
 
-/* Curves of the links into the struct bench on rank 0. Collective over the world. (bench_links.c) */
+/* Curves of the links into the struct bench on rank 0. Collective over the world. */
 enum err bench_links(void *bench, struct comm_world *w);
 
 /* ---- what is said of it (bench_report.c) ---- */

@@ -226,8 +226,8 @@ void compare_text(const struct compare *c, const struct compare_words *w, struct
                   "ms.\n", 1e3 * c->latency, 1e3 * c->fetch);
     if (c->rated)
         text_add(out,
-                 "What ends the step: of sums and gathers the time that links take; of WAIT what of "
-                 "it no\naction hides; of the others with waiting for those they meet.\n");
+                 "What ends the step: of sums and gathers the time that links take; of WAIT what "
+                 "of it no\naction hides; of the others with waiting for those they meet.\n");
     else
         text_add(out, "What ends the step (REDUCE to GATHER) is predicted from bytes with "
                       "--bandwidth and "

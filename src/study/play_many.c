@@ -96,8 +96,8 @@ static enum err compare(const struct plait_sim *a, int format, struct played *x,
         units += (int64_t)x[i].s->stages * x[i].s->m;
         if (x[i].s->p != x[0].s->p || microbatches(x[i].s) != microbatches(x[0].s))
             return err_set(ERR_CONFIG, __FILE__, __LINE__, "simulation: %.64s has %d rank%s and %d "
-                           "microbatch%s, and %.64s %d and %d; only the same numbers can be compared",
-                           l->name[i], x[i].s->p, text_plural(x[i].s->p, "s"),
+                           "microbatch%s, and %.64s %d and %d; only the same numbers can be "
+                           "compared", l->name[i], x[i].s->p, text_plural(x[i].s->p, "s"),
                            microbatches(x[i].s), text_plural(microbatches(x[i].s), "es"),
                            l->name[0], x[0].s->p, microbatches(x[0].s));
     }
