@@ -63,12 +63,12 @@ static void said(const struct model_dims *d, unsigned passes, struct model_said 
     for (int64_t row = 0, end; row < d->n; row = end) {
         end = num_min(row + d->chunk, d->n);
         int64_t n = end - row, owners = d->sp ? (end - 1) / d->nl - row / d->nl + 1 : 1;
-        model_say(to, TRAFFIC_ALL_REDUCE_MAX, (struct traffic){1, n * d->at}, 0);
-        model_say(to, TRAFFIC_ALL_REDUCE, (struct traffic){1, 2 * n * d->at}, 0);
+        model_say(to, TRAFFIC_ALL_REDUCE_MAX, (struct traffic){1, n * d->at}, 0, 0);
+        model_say(to, TRAFFIC_ALL_REDUCE, (struct traffic){1, 2 * n * d->at}, 0, 0);
         if (d->rows > 0)
             model_say(to, d->sp ? TRAFFIC_REDUCE : TRAFFIC_ALL_REDUCE,
                       (struct traffic){owners, n * d->c * d->ct},
-                      2.0 * (double)n * (double)d->c * (double)d->v);
+                      2.0 * (double)n * (double)d->c * (double)d->v, 0);
     }
     if (d->rows == 0)
         model_say_sum(d, 0, 0, to);

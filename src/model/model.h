@@ -292,9 +292,9 @@ enum model_said_in { SAID_FORWARD = 1, SAID_INPUT = 2, SAID_WEIGHT = 4 };
 struct model_said {
     struct traffic kind[TRAFFIC_KINDS];
     int64_t longest;
-    /* Told each as it is added, and the FLOPs of the rank's GEMMs that run while these are on their
-     * way, one behind the other; of these the first `shared`, while what was told before may be on
-     * its way still. NULL: nobody asks. */
+    /* Told each as it is added, with the FLOPs of the rank's GEMMs beside which these are on their
+     * way, one behind the other, the first `shared` of them also beside what was told before; NULL:
+     * nobody asks. */
     void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside, double shared);
     void *arg;
 };
@@ -353,7 +353,8 @@ int64_t model_stream_work(const struct model_dims *d, enum model_work id);
 /* What tensor ranks start, beside GEMMs of so many FLOPs: collectives, so many bytes together; the
  * stream made whole, which it is without sp; the sum of what they have of it; all of a sublayer
  * whose GEMMs have so many columns (the first one's outputs, the last one's inputs). */
-void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside);
+void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside,
+               double shared);
 void model_say_gather(const struct model_dims *d, double beside, struct model_said *to);
 void model_say_sum(const struct model_dims *d, double beside, double shared,
                    struct model_said *to);

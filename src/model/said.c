@@ -6,19 +6,14 @@
  */
 #include "model/model.h"
 
-static void say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside,
-                double shared)
+void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside,
+               double shared)
 {
     to->kind[k].messages += t.messages;
     to->kind[k].bytes += t.bytes;
     to->longest = num_max(to->longest, t.bytes);
     if (to->each)
         to->each(to->arg, k, t, beside, shared);
-}
-
-void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside)
-{
-    say(to, k, t, beside, 0);
 }
 
 static int64_t stream_bytes(const struct model_dims *d)
@@ -29,14 +24,14 @@ static int64_t stream_bytes(const struct model_dims *d)
 void model_say_gather(const struct model_dims *d, double beside, struct model_said *to)
 {
     if (d->sp)
-        model_say(to, TRAFFIC_ALL_GATHER, (struct traffic){1, stream_bytes(d)}, beside);
+        model_say(to, TRAFFIC_ALL_GATHER, (struct traffic){1, stream_bytes(d)}, beside, 0);
 }
 
 void model_say_sum(const struct model_dims *d, double beside, double shared,
                    struct model_said *to)
 {
-    say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
-        (struct traffic){1, stream_bytes(d)}, beside, shared);
+    model_say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+              (struct traffic){1, stream_bytes(d)}, beside, shared);
 }
 
 int64_t model_sum_pieces(int64_t n, int tp, bool sp, int64_t rows)
@@ -81,14 +76,13 @@ static void say_gemm(const struct model_dims *d, double flops, struct model_said
     int64_t block = d->n / owners, rows = block - block * (pieces - 1) / pieces;
     struct traffic last = {1, rows * d->c * d->ct};
     struct traffic before = {pieces * owners - 1, stream_bytes(d) - last.bytes};
-    model_say(to, k, before, flops * (double)(d->n - rows) / (double)d->n);
-    model_say(to, k, last, 0);
+    model_say(to, k, before, flops * (double)(d->n - rows) / (double)d->n, 0);
+    model_say(to, k, last, 0, 0);
 }
 
 /* Where both halves of a backward follow each other, the input is gathered again beside the GEMM of
- * its gradient and that of the last weights' gradients; the gradient is then summed in one, beside
- * these and the first weights'. So one of three GEMMs is beside both, and the sum, which comes second
- * on the links, has of it what the gather leaves. */
+ * its gradient and that of the last weights', and the gradient summed in one beside the latter and
+ * that of the first: the sum, second on the links, has of the GEMM beside both what is left. */
 void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
                          struct model_said *to)
 {

@@ -32,24 +32,28 @@ static void add_model(const struct setup *s, struct text *out)
              a->tied ? "true" : "false");
 }
 
-static void add_mesh(const struct setup *s, struct text *out)
+static void add_run(const struct setup *s, struct text *out)
 {
+    char bubble[32];
     text_add(out, "  \"mesh\": {\"ranks\": %d", s->mesh.world);
     for (int i = 0; i < AXIS_COUNT; i++)
         text_add(out, ", \"%s\": %d", mesh_axis_name((enum axis)i), s->mesh.size[i]);
     text_add(out, ", \"sp\": %s},\n  \"compute\": \"%s\",\n  \"accumulate\": \"%s\",\n",
              s->split.sp ? "true" : "false", dtype_name(s->types.ct), dtype_name(s->types.at));
-}
-
-static void add_step(const struct setup *s, struct text *out)
-{
-    char bubble[32];
     text_add(out, "  \"step\": {\"samples\": %lld, \"microbatch\": %lld, \"microbatches\": %d, "
                   "\"schedule\": ", (long long)s->o->train.batch, (long long)s->samples,
              s->sched.m);
     text_add_json(out, s->sched.name);
     text_add(out, ", \"hash\": \"%016llx\", \"bubble\": %s},\n",
              (unsigned long long)s->report.hash, text_json_real(s->bubble, bubble));
+}
+
+static void add_numbers(const char *key, const int *value, int n, struct text *out)
+{
+    text_add(out, "\"%s\": [", key);
+    for (int i = 0; i < n; i++)
+        text_add(out, "%s%d", i ? ", " : "", value[i]);
+    text_add(out, "], ");
 }
 
 static void add_stages(const struct setup *s, struct text *out)
@@ -62,15 +66,13 @@ static void add_stages(const struct setup *s, struct text *out)
         text_add(out, "{\"stage\": %d, \"pp\": [%d", i, s->sched.place[i]);
         if (s->sched.replicas > 1)
             text_add(out, ", %d", s->sched.place[s->sched.stages + i]);
-        text_add(out, "], \"parameters\": %lld, \"activations\": %d, \"segments\": [",
+        text_add(out, "], \"parameters\": %lld, \"activations\": %d, ",
                  (long long)model_stage_elements(&s->model, &s->split, st),
                  s->report.stage_peak[i]);
-        for (int k = 0; k < s->sched.segments[i]; k++)
-            text_add(out, "%s%d", k ? ", " : "", s->segments[i].first[k]);
-        text_add(out, "], \"sums\": [");
-        for (int k = 0; s->mesh.size[AXIS_DP] > 1 && k < s->segments[i].sums; k++)
-            text_add(out, "%s%d", k ? ", " : "", s->segments[i].sum[k]);
-        text_add(out, "], \"layers\": [");
+        add_numbers("segments", s->segments[i].first, s->sched.segments[i], out);
+        add_numbers("sums", s->segments[i].sum,
+                    s->mesh.size[AXIS_DP] > 1 ? s->segments[i].sums : 0, out);
+        text_add(out, "\"layers\": [");
         for (int64_t at = st->first; at < st->end; at++) {
             struct layer l = model_layer(&s->model, at);
             text_add(out, "%s\"%s\"", at > st->first ? ", " : "", model_layer_name(&l, name));
@@ -153,32 +155,28 @@ static enum err add_buffers(const struct setup *s, struct text *out)
     return ERR_OK;
 }
 
-static void add_group(const struct group *g, struct text *out)
-{
-    const char *between = "";
-    text_add(out, "{\"group\": \"%s\", \"members\": %d, \"axes\": [", groups_name(g->kind),
-             g->members);
-    for (int i = 0; i < AXIS_COUNT; i++)
-        if (g->axes >> i & 1) {
-            text_add(out, "%s\"%s\"", between, mesh_axis_name((enum axis)i));
-            between = ", ";
-        }
-    text_add(out, "], \"memory\": \"%s\", \"max_bytes\": %lld, \"scratch\": %lld, \"overlaps\": "
-                  "%s}", g->host ? "host" : "device", (long long)g->max_bytes,
-             (long long)g->scratch, g->overlapped ? "true" : "false");
-}
-
 /* Those that pipeline rank pp has. */
 static void add_groups(const struct setup *s, int pp, struct text *out)
 {
     const char *between = "";
     text_add(out, "{\"pp\": %d, \"groups\": [", pp);
-    for (int k = 0; k < GROUP_KINDS; k++)
-        if (s->groups[pp][k].members > 1) {
-            text_add(out, "%s\n      ", between);
-            add_group(&s->groups[pp][k], out);
-            between = ",";
-        }
+    for (int k = 0; k < GROUP_KINDS; k++) {
+        const struct group *g = &s->groups[pp][k];
+        const char *comma = "";
+        if (g->members < 2)
+            continue;
+        text_add(out, "%s\n      {\"group\": \"%s\", \"members\": %d, \"axes\": [", between,
+                 groups_name(g->kind), g->members);
+        for (int i = 0; i < AXIS_COUNT; i++)
+            if (g->axes >> i & 1) {
+                text_add(out, "%s\"%s\"", comma, mesh_axis_name((enum axis)i));
+                comma = ", ";
+            }
+        text_add(out, "], \"memory\": \"%s\", \"max_bytes\": %lld, \"scratch\": %lld, "
+                      "\"overlaps\": %s}", g->host ? "host" : "device", (long long)g->max_bytes,
+                 (long long)g->scratch, g->overlapped ? "true" : "false");
+        between = ",";
+    }
     text_add(out, "],");
 }
 
@@ -223,26 +221,11 @@ static void add_traffic(const struct setup *s, int pp, struct text *out)
     text_add(out, "]}");
 }
 
-static void add_decisions(const struct setup *s, struct text *out)
-{
-    text_add(out, "  \"decisions\": [");
-    for (int i = 0; i < DECISIONS; i++) {
-        const struct decision *d = &s->decided[i];
-        begin(i, out);
-        text_add(out, "{\"name\": \"%s\", \"value\": %lld, \"words\": \"%s\", \"reason\": ",
-                 decision_name((enum decided)i), (long long)d->value, d->words);
-        text_add_json(out, d->reason);
-        text_add(out, "}");
-    }
-    text_add(out, "]\n");
-}
-
 enum err plan_json(const struct setup *s, struct text *out)
 {
     text_add(out, "{\n  \"plait_plan\": 1,\n");
     add_model(s, out);
-    add_mesh(s, out);
-    add_step(s, out);
+    add_run(s, out);
     add_stages(s, out);
     add_program(s, out);
     add_memory(s, out);
@@ -254,8 +237,15 @@ enum err plan_json(const struct setup *s, struct text *out)
         TRY(add_channels(s, pp, out));
         add_traffic(s, pp, out);
     }
-    text_add(out, "],\n");
-    add_decisions(s, out);
-    text_add(out, "}\n");
+    text_add(out, "],\n  \"decisions\": [");
+    for (int i = 0; i < DECISIONS; i++) {
+        const struct decision *d = &s->decided[i];
+        begin(i, out);
+        text_add(out, "{\"name\": \"%s\", \"value\": %lld, \"words\": \"%s\", \"reason\": ",
+                 decision_name((enum decided)i), (long long)d->value, d->words);
+        text_add_json(out, d->reason);
+        text_add(out, "}");
+    }
+    text_add(out, "]\n}\n");
     return out->err;
 }

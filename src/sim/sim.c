@@ -25,11 +25,6 @@
  *
  * There is no queue of events. Times need no sorting, since an instruction's time depends on its
  * inputs alone and not on the order in which ranks are looked at.
- *
- * The end of a step: a rank has an engine of its own for sums and gathers, which takes them in
- * their order and computes nothing; what the engine still has to do when a rank comes to WAIT is
- * the part of it that is not hidden. Where nothing overlaps, it begins there. All ranks meet at
- * NORM, behind which nothing waits for a message: so it is played when the lists before it are.
  */
 #include "sim/sim.h"
 
@@ -203,7 +198,11 @@ static bool in_pair(const struct sched *s, int rank, int64_t i)
            (i > first + 1 && s->instr[i - 2].op == SCHED_OVERLAP_F_B);
 }
 
-/* ---- the end of a step ---- */
+/* ---- the end of a step ----
+ * A rank has an engine of its own for sums and gathers, which takes them in their order and
+ * computes nothing; what the engine still has to do when a rank comes to WAIT is the part of it
+ * that is not hidden. Where nothing overlaps, it begins there. All ranks meet at NORM, behind which
+ * nothing waits for a message: so it is played when the lists before it are. */
 
 /* Beside the rank's work, behind what its engine has. */
 static void start(struct play *k, int rank, int64_t i)

@@ -473,9 +473,9 @@ static void overlapped_by_hand(void)
     setup_free(&s);
 }
 
-/* With sp, where a backward's halves follow each other, the second gather and the gradient's sum are
- * on their way one behind the other beside three GEMMs of a sublayer: that of its input's gradient,
- * the second, beside which are both, and the third. */
+/* With sp, where a backward's halves follow each other, the second gather and the gradient's sum
+ * are on their way one behind the other beside three GEMMs of a sublayer: that of its input's
+ * gradient, the second, beside which are both, and the third. */
 static void gather_and_sum_by_hand(void)
 {
     static const char *const words[] = {TENSOR_WORDS, "parallel.tp_overlap=on", "parallel.sp=true",
