@@ -292,9 +292,8 @@ enum model_said_in { SAID_FORWARD = 1, SAID_INPUT = 2, SAID_WEIGHT = 4 };
 struct model_said {
     struct traffic kind[TRAFFIC_KINDS];
     int64_t longest;
-    /* Told each as it is added, with the FLOPs of the rank's GEMMs beside which these are on their
-     * way, one behind the other, the first `shared` of them also beside what was told before; NULL:
-     * nobody asks. */
+    /* Told each as it is added, and the FLOPs of the rank's GEMMs beside these, one behind the other,
+     * the first `shared` also beside what was told before; NULL: nobody asks. */
     void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside, double shared);
     void *arg;
 };
@@ -356,8 +355,7 @@ int64_t model_stream_work(const struct model_dims *d, enum model_work id);
 void model_say(struct model_said *to, enum traffic_kind k, struct traffic t, double beside,
                double shared);
 void model_say_gather(const struct model_dims *d, double beside, struct model_said *to);
-void model_say_sum(const struct model_dims *d, double beside, double shared,
-                   struct model_said *to);
+void model_say_sum(const struct model_dims *d, double beside, double shared, struct model_said *to);
 struct model_columns { int64_t in, out; };
 void model_sublayer_said(const struct model_dims *d, struct model_columns cols, unsigned passes,
                          struct model_said *to);

@@ -27,8 +27,7 @@ void model_say_gather(const struct model_dims *d, double beside, struct model_sa
         model_say(to, TRAFFIC_ALL_GATHER, (struct traffic){1, stream_bytes(d)}, beside, 0);
 }
 
-void model_say_sum(const struct model_dims *d, double beside, double shared,
-                   struct model_said *to)
+void model_say_sum(const struct model_dims *d, double beside, double shared, struct model_said *to)
 {
     model_say(to, d->sp ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
               (struct traffic){1, stream_bytes(d)}, beside, shared);
