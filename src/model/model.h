@@ -292,7 +292,7 @@ enum model_said_in { SAID_FORWARD = 1, SAID_INPUT = 2, SAID_WEIGHT = 4 };
 struct model_said {
     struct traffic kind[TRAFFIC_KINDS];
     int64_t longest;
-    /* Told each as it is added, and the FLOPs of the rank's GEMMs beside these, one behind the other,
+    /* Told each as it is added, and the FLOPs of the rank's GEMMs beside these, one behind another,
      * the first `shared` also beside what was told before; NULL: nobody asks. */
     void (*each)(void *arg, enum traffic_kind k, struct traffic t, double beside, double shared);
     void *arg;
