@@ -51,8 +51,8 @@ static const struct conf_row rows[] = {
     REAL(model.norm_eps, "1e-5", 1e-12, 1, "added to the variance in norms"),
     REAL(model.rope_theta, "10000", 1, 1e12, "base of the rotary frequencies, RoPE (llama)"),
     REAL(model.init_std, "0.02", 0, 10,
-     "standard deviation of the random initial weights; output projections of attention and MLP "
-     "have it divided by sqrt(2 x layers); mlp: not used, its layers have He's"),
+     "standard deviation of the random initial weights, divided by sqrt(2 x layers) in the output "
+     "projections of attention and MLP; kind mlp ignores it and has He's initialization"),
     TEXT(model.init, "",
      "load the initial weights from a folder: a run, a checkpoint, or a Hugging Face model "
      "(config.json); unset keys of the model come from there, too (docs/from-weights.md); empty: "
@@ -65,38 +65,38 @@ static const struct conf_row rows[] = {
      "data parallel size: replicas that the batch is split over"),
     WORD(parallel.zero, "0", "0|1",
      "ZeRO stage. 0: each data rank has the whole optimizer state. 1: master weights, moments and "
-     "the update are sharded over dp; bf16 sends 6 bytes a parameter and step, not 8. Equal up to "
-     "rounding (of the clipped norm; of NCCL's sums over 3 ranks or more). Stages 2 and 3 do not "
-     "exist yet"),
+     "the update are sharded over dp, and in bf16 a step sends 6 bytes a parameter in place of 8; "
+     "the weights are those of 0 up to rounding (of a clipped norm; of NCCL's sums over 3 ranks "
+     "or more). Stages 2 and 3 do not exist yet"),
     SWITCH(parallel.sp, "false",
      "sequence parallelism: norms, dropout and residuals are split over the tensor ranks, too"),
     WORD(parallel.tp_overlap, "auto", "auto|off|on",
-     "overlap tensor-parallel communication with GEMMs, split by rows for it. auto: on for cuda "
-     "with transport thread, tp up to 8 and peer-to-peer copies, else off. Bitwise equal where a "
-     "row of a GEMM does not depend on the number of rows (cpu, ref)"),
+     "overlap tensor-parallel communication with GEMMs, which are split into chunks of rows for "
+     "it. auto: on for cuda with transport thread, tp up to 8 and peer-to-peer copies, else off; "
+     "on: over NCCL, too. Bitwise equal to off on cpu and ref, on cuda up to rounding"),
     WHOLE(parallel.tp_rows, "2048", 1, 1 << 30,
-     "tp_overlap: fewest rows (samples x sequence length) of a chunk; GEMMs with fewer than 2 x "
-     "tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer copies a chunk is "
-     "one rank's rows"),
+     "tp_overlap: fewest rows (samples of a microbatch x sequence length) of a chunk; GEMMs with "
+     "fewer than 2 x tp_rows (with sp: tp x tp_rows) are not split; with sp and peer-to-peer "
+     "copies there are tp chunks, each one rank's rows"),
     TEXT(parallel.schedule, "1f1b",
      "pipeline schedule; `plait help schedules` lists them, file:PATH reads one"),
     WHOLE(parallel.chunks, "0", 0, 1024,
-     "pipeline stages a rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
+     "pipeline stages per rank (virtual stages, model chunks); 0: what the schedule needs: 2 for "
      "V-shaped ones, else 1; interleaved and looped-bfs have a smaller bubble with 2 or more"),
     ROW(parallel.split, CONF_NAMES, "[]", 0, 0, NULL,
-     "first layer of each pipeline stage but the first, in the model's order: layers.3.attn (or "
-     "layers.3), layers.3.mlp; []: cut so that the slowest stage or rank costs least (`plait "
-     "generate` always does)"),
+     "layers at which the second, third, ... pipeline stage begins, in the model's order, as "
+     "[layers.2.attn, layers.3.mlp]; blocks count from 0, layers.2 is layers.2.attn; []: cut so "
+     "that the slowest stage or rank costs least. `plait generate` takes no notice of it"),
     WHOLE(parallel.group, "0", 0, SCHED_MAX_MB,
-     "schedule interleaved: size of a microbatch group, which one stage runs in a row before the "
-     "rank's next stage does; 0: pp"),
+     "schedule interleaved: size of a microbatch group, run back to back by one stage before the "
+     "rank's next stage has its turn; 0: pp"),
     TEXT(parallel.costs, "",
      "file of measured times of the stages, from `plait compare --costs`: zb-1p, zb-2p and zb-v "
      "are built for them, and every schedule's bubble is predicted from them; empty: zb-* are "
      "built for equal times, the bubble is predicted from FLOPs"),
     REAL(parallel.memory_limit, "0", 0, 1e6,
-     "zb-1p, zb-2p, zb-v: most sets of activations (one a microbatch and stage) that a rank holds "
-     "at once, each until its weight gradient; a count, not bytes; at least 1 (zb-v: 2); 0: pp for "
+     "zb-1p, zb-2p, zb-v: most activation sets that a rank holds at once (a count, not bytes), "
+     "one per microbatch and stage, freed by its weight gradient; at least 1 (zb-v: 2); 0: pp for "
      "zb-1p, else 2 x pp"),
     WHOLE(parallel.microbatch, "1", 1, 1 << 20,
      "microbatch size [samples]; the last one of a step may be smaller"),
@@ -120,7 +120,8 @@ static const struct conf_row rows[] = {
      "cuda, for tests: put all ranks (up to 8 threads of one process) on the first visible GPU, "
      "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"),
     WHOLE(train.threads, "0", 0, DEV_MAX_THREADS,
-     "compute threads a rank; 0: cores / ranks; on cpu each takes 4 MiB of scratch memory"),
+     "compute threads per rank; 0: cores of this machine / ranks on it; on cpu each takes 4 MiB "
+     "of scratch memory"),
     WHOLE(train.valid_every, "0", 0, 4294967295.0,
      "validate every so many steps and at the end; 0, or more than train.steps: at the end only"),
     WHOLE(train.valid_batches, "0", 0, 1 << 24, "batches of one validation; 0: the whole file"),
@@ -128,13 +129,14 @@ static const struct conf_row rows[] = {
      "print a line of progress every so many steps (on a terminal above the progress bar); 0: on a "
      "terminal the bar alone, else a line every 2 seconds"),
     REAL(train.hang_timeout, "60", 0, 86400,
-     "a rank that gives no sign of life for so long ends the run with exit code 20, and is named "
-     "[seconds]; 0: wait for ever"),
+     "time without a sign of life from a rank [seconds] after which the run ends with exit code "
+     "20 and names that rank; 0: wait for ever"),
     SWITCH(train.profile, "false",
      "at the end, print the time of each operation, on the rank that writes the log"),
     WHOLE(train.save_every, "0", 0, 4294967295.0,
-     "save a checkpoint every so many steps, and where the run ends: the last step, a signal, the "
-     "time limit, a failed file or number; 0: only there (docs/checkpoints.md)"),
+     "save a checkpoint every so many steps, and where the run ends: at the last step, a signal, "
+     "the time limit, a file error, or, with the state before it, a loss or gradient that is not "
+     "finite; 0: only where it ends (docs/checkpoints.md)"),
     WHOLE(train.save_keep, "2", 0, 1000000,
      "keep the newest so many checkpoints; 0: save none but the final weights, which a run cannot "
      "resume from"),
@@ -144,8 +146,8 @@ static const struct conf_row rows[] = {
      "asynchronous checkpoints: copy the state to host memory and write it while the next steps "
      "run; false: wait until it is written"),
     REAL(train.time_limit, "0", 0, 31536000,
-     "save a checkpoint and end with exit code 75 once the run has taken so long [seconds]; 0: "
-     "never"),
+     "save a checkpoint and end with exit code 75 once this start of the run has taken so long "
+     "[seconds]; 0: never"),
     SWITCH(train.trace, "false",
      "record when each action of the schedule ran, for `plait compare`; also --trace"),
     WORD(train.recompute, "none", "none|full|sqrt|every:K",
@@ -153,9 +155,9 @@ static const struct conf_row rows[] = {
      "stage; every:K: only the input of every K blocks; sqrt: K is the square root of the blocks "
      "of a stage; none: keep all, or what a schedule file says"),
     WORD(train.graph, "auto", "auto|off|on",
-     "cuda: capture a step as a CUDA graph and launch it for the others, bitwise equal with less "
-     "CPU work; auto: if the other keys allow it (the start-up table names the one that does not); "
-     "on: refuse to start if one does not; off: launch each kernel"),
+     "cuda: capture one step as a CUDA graph and replay it for the later steps, bitwise equal "
+     "with less CPU work. auto: if the other keys allow it (the start-up table names the one that "
+     "does not); on: refuse to start if one does not; off: launch each kernel"),
     SWITCH(train.canonical_accumulation, "false",
      "accumulate weight gradients in the order of the microbatches, so that all schedules are "
      "bitwise equal; costs memory if a schedule has another order of backward passes; also "
@@ -166,7 +168,8 @@ static const struct conf_row rows[] = {
 
     REAL(optim.lr, "3e-4", 0, 100, "peak learning rate of AdamW"),
     REAL(optim.lr_min, "0", 0, 100,
-     "learning rate at the end of the decay, which the step behind the last one would have"),
+     "learning rate (not a ratio) that the decay falls to; reached one step after the last, which "
+     "is still a little above it"),
     REAL(optim.beta1, "0.9", 0, 0.999999, "decay of the first moment"),
     REAL(optim.beta2, "0.95", 0, 0.999999999, "decay of the second moment"),
     REAL(optim.eps, "1e-8", 1e-30, 1, "added to the square root of the second moment"),
@@ -177,17 +180,18 @@ static const struct conf_row rows[] = {
      "linear warm-up [steps]; docs/learning-rate.md has the formula. If longer than train.steps, "
      "the whole run is warm-up"),
     WORD(optim.schedule, "cosine", "constant|linear|cosine|wsd",
-     "learning-rate schedule after the warm-up; wsd: constant, then a final decay"),
+     "learning-rate schedule after the warm-up; wsd: constant, then a final linear decay"),
     WHOLE(optim.decay_steps, "0", 0, 4294967295.0,
-     "wsd: length of the final decay [steps], 1 or more; at most the steps after the warm-up; the "
-     "other schedules refuse it"),
+     "wsd: length of the final decay [steps], needed there, from 1 to the steps after the "
+     "warm-up; the other schedules refuse it"),
 
     SWITCH(optim.decay_keep, "false",
-     "on resume with another train.steps: the learning rate keeps the end of the decay that was "
-     "planned; false: the decay is planned anew, to the new end"),
+     "on resume with another train.steps: true: the decay ends at the step first planned, and "
+     "later steps have lr_min; false: the decay is planned anew, to the new end"),
 
     TEXT(data.train, "",
-     "token file to train on, made by `plait data prepare`; every run needs one"),
+     "file to train on, made by `plait data prepare` (tokens) or, for kind mlp, `plait data "
+     "import` (rows with classes); every run needs one"),
     TEXT(data.valid, "", "token file to validate on; empty: no validation"),
     TEXT(data.tokenizer, "",
      "name of the tokenizer that made the token files; files of another one are refused; empty: "
@@ -209,8 +213,8 @@ static const struct conf_row rows[] = {
      "use run.dir even if another run holds it that may still live, as on another host; set it "
      "only if you know that run is dead (docs/run-folder.md)"),
     REAL(run.io_timeout, "1800", 0, 604800,
-     "a file operation that does not return for so long ends the run with exit code 17 [seconds]; "
-     "0: never; until then its rank does not count as hung"),
+     "time [seconds] after which a file operation that has not returned ends the run with exit "
+     "code 17; 0: never. While it waits, train.hang_timeout does not apply to its rank"),
 };
 
 /* What other programs call these values. */
