@@ -88,12 +88,13 @@ int plait_simulate(const struct plait_sim *a, char **out)
     struct text_near near = {0};
     int format = 0;
     TRY(api_take("plait_sim", a, &args, sizeof args));
-    for (; args.format && format < PLAY_FORMATS && strcmp(args.format, formats[format]) != 0; format++)
+    for (; format < PLAY_FORMATS && args.format && strcmp(args.format, formats[format]) != 0;
+         format++)
         text_near(&near, args.format, formats[format]);
     if (format == PLAY_FORMATS)
         FAIL(ERR_CONFIG, "simulation: format \"%.64s\" is not known%s%s; use summary, text, "
-                         "lowered, gantt or json", args.format, near.found ? ", the nearest is " : "",
-             near.found ? near.found : "");
+                         "lowered, gantt or json",
+             args.format, near.found ? ", the nearest is " : "", near.found ? near.found : "");
     TRY(check_together(&args));
     if (args.table && format != PLAY_SUMMARY)
         FAIL(ERR_CONFIG,
