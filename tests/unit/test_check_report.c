@@ -310,7 +310,7 @@ static void idle_keys_are_warned_of(void)
         {"parallel.sp=true", "warning parallel.sp true has no effect: parallel.tp is 1"},
         {"parallel.zero=1", "warning parallel.zero 1 has no effect: parallel.dp is 1"},
         {"train.deterministic=true", "warning train.deterministic true has no effect: only runs"},
-        {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: one rank"},
+        {"train.hang_timeout=5", "warning train.hang_timeout 5 has no effect: there is"},
         {"model.rope_theta=5e5", "warning model.rope_theta 500000 has no effect: model.kind gpt"},
     };
     illegal_files();

@@ -108,10 +108,11 @@ static void help_explains_every_verb(void)
     CHECK_STR(list.out,
               "  key                  type   default legal               meaning\n"
               "  optim.schedule       word   cosine  constant|linear|cosine|wsd  "
-              "course of the learning rate after\n"
-              "                                                                  the warm-up; wsd: "
+              "learning-rate schedule after the\n"
+              "                                                                  warm-up; wsd: "
               "constant, then a\n"
-              "                                                                  final decay\n");
+              "                                                                  "
+              "final linear decay\n");
     RUN(&list, "help", "schedule");
     CHECK(strstr(list.out, "  parallel.schedule  ") && strstr(list.out, "  optim.schedule  "));
     RUN(&list, "help", "schedules");
