@@ -15,15 +15,10 @@
  */
 #include "sched/sched_build.h"
 
-static bool taken(const bool used[VBLOCK_PERIOD], int slot)
-{
-    return used[slot % VBLOCK_PERIOD] || used[(slot + 1) % VBLOCK_PERIOD];
-}
-
 /* First slot from `slot` on where a backward fits; it is marked. */
 static int fit(bool used[VBLOCK_PERIOD], int slot)
 {
-    while (taken(used, slot))
+    while (used[slot % VBLOCK_PERIOD] || used[(slot + 1) % VBLOCK_PERIOD])
         slot++;
     used[slot % VBLOCK_PERIOD] = used[(slot + 1) % VBLOCK_PERIOD] = true;
     return slot;

@@ -39,16 +39,6 @@ static int at_slot(const struct lane *l, int p, int slot, int from)
     return nth < l->count ? l->first + nth : -1;
 }
 
-static void play(struct sched_build *b, const struct lane *l, int slot)
-{
-    int p = b->s.p, f = at_slot(l, p, slot, l->stage), w;
-    w = at_slot(l, p, slot, 2 * p - 1 - l->stage);
-    if (f >= 0)
-        sched_build_add(b, SCHED_F, l->stage, f);
-    if (w >= 0)
-        sched_build_add(b, SCHED_B, l->stage, w);
-}
-
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
@@ -61,8 +51,14 @@ static enum err make(const struct sched_shape *shape, struct sched *out)
         struct lane lane[2] = {{rank, 0, down}, {p - 1 - rank, down, shape->m / 2}};
         sched_build_rank(&b);
         for (int slot = 0; slot < 2 * p * (units + 1); slot++)
-            for (int way = 0; way < 2; way++)
-                play(&b, &lane[way], slot);
+            for (int way = 0; way < 2; way++) {
+                int stage = lane[way].stage, f = at_slot(&lane[way], p, slot, stage);
+                int w = at_slot(&lane[way], p, slot, 2 * p - 1 - stage);
+                if (f >= 0)
+                    sched_build_add(&b, SCHED_F, stage, f);
+                if (w >= 0)
+                    sched_build_add(&b, SCHED_B, stage, w);
+            }
     }
     return sched_build_done(&b, out);
 }

@@ -31,43 +31,30 @@ struct table {
 };
 
 /* Place k of the order in which a rank goes through stages and microbatches. */
-static void look_up(const struct table *t, int64_t k, int *chunk, int *mb)
+static void add(struct sched_build *b, const struct table *t, enum sched_op op, int64_t k)
 {
     int64_t whole = (int64_t)t->group * t->v;
     int first = (int)(k / whole) * t->group;
     int n = (int)num_min(t->group, t->m - first), rest = (int)(k % whole);
-    *chunk = rest / n;
-    *mb = first + rest % n;
-}
-
-static void add(struct sched_build *b, const struct table *t, enum sched_op op, int64_t k)
-{
-    int chunk, mb;
-    look_up(t, k, &chunk, &mb);
+    int chunk = rest / n, mb = first + rest % n;
     if (op == SCHED_B)
         chunk = t->v - 1 - chunk;
     if (mb < t->real_m)
         sched_build_add(b, op, chunk * t->p + b->rank, mb);
 }
 
-static enum err check_group(const struct sched_shape *shape)
-{
-    int p = shape->p, most = (int)num_max(p, shape->m);
-    if (shape->group == 0 || (shape->group >= p && shape->group <= most))
-        return ERR_OK;
-    if (shape->group < p)
-        FAIL(ERR_CONFIG, "schedule interleaved: group %d is less than p %d, and for most m ranks "
-                         "would then wait for one another in a circle; use group %d or more",
-             shape->group, p, p);
-    FAIL(ERR_CONFIG, "schedule interleaved: group %d is more than p %d and m %d; use group %d or "
-                     "less", shape->group, p, shape->m, most);
-}
-
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    TRY(check_group(shape));
     int p = shape->p, v = shape->v, group = shape->group ? shape->group : p;
+    int most = (int)num_max(p, shape->m);
+    if (group < p)
+        FAIL(ERR_CONFIG, "schedule interleaved: group %d is less than p %d, and for most m ranks "
+                         "would then wait for one another in a circle; use group %d or more",
+             group, p, p);
+    if (group > most)
+        FAIL(ERR_CONFIG, "schedule interleaved: group %d is more than p %d and m %d; use group %d "
+                         "or less", group, p, shape->m, most);
     int rest = shape->m % group;
     struct table t = {p, v, group, shape->m, shape->m};
     if (rest > 0 && rest < p)

@@ -18,8 +18,9 @@
 struct canonical {
     const struct sched *s;
     struct sched_build out;
-    int *turn;  /* owned; [m] place of a microbatch among those that go its way */
-    int *at;    /* owned; [replicas * m] the inverse, each way's in a row of its own */
+    /* owned; [m] of a microbatch: its place among those that go its way; of that place in the rows
+     * of each way: the microbatch that has it */
+    struct order { int turn, at[SCHED_MAX_REPLICAS]; } *order;
     int count[SCHED_MAX_REPLICAS]; /* microbatches of each way */
     int *added; /* owned; [replicas * stages] gradients that a stage replica has added */
     bool *late; /* owned; [stages * m] its place in the list is passed, its turn is not */
@@ -28,16 +29,16 @@ struct canonical {
 /* Is it the turn of this microbatch's gradient in its stage replica? */
 static bool has_turn(const struct canonical *c, struct sched_instr in)
 {
-    return c->turn[in.mb] == c->added[sched_stage_replica(c->s, in.stage, in.mb)];
+    return c->order[in.mb].turn == c->added[sched_stage_replica(c->s, in.stage, in.mb)];
 }
 
 /* A weight gradient, alone or in a whole backward, when the list comes to it; and then what waits
  * in its stage replica and has its turn. */
 static void weight(struct canonical *c, struct sched_instr in)
 {
-    int m = c->s->m, way = c->s->way[in.mb], mb;
+    int way = c->s->way[in.mb], mb;
     int *added = &c->added[sched_stage_replica(c->s, in.stage, in.mb)];
-    bool *late = &c->late[(int64_t)in.stage * m];
+    bool *late = &c->late[(int64_t)in.stage * c->s->m];
     if (!has_turn(c, in)) {
         late[in.mb] = true;
         if (in.op == SCHED_B)
@@ -45,7 +46,7 @@ static void weight(struct canonical *c, struct sched_instr in)
         return;
     }
     sched_build_add(&c->out, (enum sched_op)in.op, in.stage, in.mb);
-    while (++*added < c->count[way] && late[mb = c->at[way * m + *added]])
+    while (++*added < c->count[way] && late[mb = c->order[*added].at[way]])
         sched_build_add(&c->out, SCHED_W, in.stage, mb);
 }
 
@@ -87,35 +88,18 @@ static enum err check_head(const struct sched *s, int rank)
     return ERR_OK;
 }
 
-static enum err check_asked(const struct sched *s, bool tied)
-{
-    if (s->lowered)
-        FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
-    TRY(sched_check_compute(s));
-    if (tied && sched_ends_meet(s))
-        FAIL(ERR_CONFIG,
-             "schedule %s: canonical accumulation is asked for, and a tied head on the rank of its "
-             "embedding adds to the same sum, in the order of the schedule; untie them, or use a "
-             "schedule whose first and last stage stand on two ranks",
-             s->name);
-    for (int rank = 0; rank < s->p; rank++)
-        TRY(check_head(s, rank));
-    return ERR_OK;
-}
-
 static enum err write_ranks(struct canonical *c)
 {
     const struct sched *s = c->s;
-    TRY(mem_new(s->m, sizeof *c->turn, "schedule order", &c->turn));
-    TRY(mem_new((int64_t)s->replicas * s->m, sizeof *c->at, "schedule order", &c->at));
+    TRY(mem_new(s->m, sizeof *c->order, "schedule order", &c->order));
     TRY(mem_new((int64_t)s->replicas * s->stages, sizeof *c->added, "schedule order", &c->added));
     TRY(mem_new((int64_t)s->stages * s->m, sizeof *c->late, "schedule order", &c->late));
     /* Microbatches rise; the slices of one fall, for its backward runs in that order. */
     for (int first = 0; first < s->m; first += s->slices)
         for (int slice = (int)num_min(s->slices, s->m - first) - 1; slice >= 0; slice--) {
             int mb = first + slice, way = s->way[mb];
-            c->turn[mb] = c->count[way]++;
-            c->at[way * s->m + c->turn[mb]] = mb;
+            c->order[c->count[way]].at[way] = mb;
+            c->order[mb].turn = c->count[way]++;
         }
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&c->out);
@@ -129,14 +113,23 @@ static enum err write_ranks(struct canonical *c)
 
 enum err sched_canonical(const struct sched *s, bool tied, struct sched *out)
 {
-    TRY(check_asked(s, tied));
+    if (s->lowered)
+        FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
+    TRY(sched_check_compute(s));
+    if (tied && sched_ends_meet(s))
+        FAIL(ERR_CONFIG,
+             "schedule %s: canonical accumulation is asked for, and a tied head on the rank of its "
+             "embedding adds to the same sum, in the order of the schedule; untie them, or use a "
+             "schedule whose first and last stage stand on two ranks",
+             s->name);
+    for (int rank = 0; rank < s->p; rank++)
+        TRY(check_head(s, rank));
     struct canonical c = {.s = s};
     sched_build_from(&c.out, s);
     if (c.out.err == ERR_OK)
         c.out.err = write_ranks(&c);
     enum err err = sched_build_done(&c.out, out);
-    mem_free(c.turn);
-    mem_free(c.at);
+    mem_free(c.order);
     mem_free(c.added);
     mem_free(c.late);
     return err;

@@ -108,46 +108,37 @@ enum err sched_check_compute(const struct sched *s)
 }
 
 /* Little-endian bytes, so that hashes agree between machines. */
-struct bytes {
-    uint8_t *p;
-    int64_t n;
-};
-
-static void put(struct bytes *b, uint64_t value, int width)
+static uint8_t *put(uint8_t *to, uint64_t value, int width)
 {
     for (int i = 0; i < width; i++)
-        b->p[b->n++] = (uint8_t)(value >> (8 * i));
+        *to++ = (uint8_t)(value >> (8 * i));
+    return to;
 }
 
 static enum err hash_program(const struct sched *s, uint64_t *out)
 {
-    struct bytes b = {0};
+    uint8_t *bytes, *to;
     int64_t n = s->begin[s->p], stage_replicas = (int64_t)s->replicas * s->stages;
+    const int head[] = {s->p, s->m, s->v, s->stages, s->replicas, s->slices, s->forward_only,
+                        s->lowered};
     TRY(mem_new(32 + 2 * stage_replicas + s->m + 8 * ((int64_t)s->p + 1) + 8 * n, 1,
-                "schedule hash", &b.p));
-    put(&b, (uint64_t)s->p, 4);
-    put(&b, (uint64_t)s->m, 4);
-    put(&b, (uint64_t)s->v, 4);
-    put(&b, (uint64_t)s->stages, 4);
-    put(&b, (uint64_t)s->replicas, 4);
-    put(&b, (uint64_t)s->slices, 4);
-    put(&b, s->forward_only, 4);
-    put(&b, s->lowered, 4);
+                "schedule hash", &bytes));
+    to = bytes;
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++)
+        to = put(to, (uint64_t)head[i], 4);
     for (int64_t h = 0; h < stage_replicas; h++)
-        put(&b, s->place[h], 2);
+        to = put(to, s->place[h], 2);
     for (int mb = 0; mb < s->m; mb++)
-        put(&b, s->way[mb], 1);
+        to = put(to, s->way[mb], 1);
     for (int rank = 0; rank <= s->p; rank++)
-        put(&b, (uint64_t)s->begin[rank], 8);
+        to = put(to, (uint64_t)s->begin[rank], 8);
     for (int64_t i = 0; i < n; i++) {
-        put(&b, s->instr[i].op, 1);
-        put(&b, s->instr[i].seg, 1);
-        put(&b, s->instr[i].stage, 2);
-        put(&b, s->instr[i].mb, 2);
-        put(&b, s->instr[i].peer, 2);
+        struct sched_instr in = s->instr[i];
+        to = put(to, in.op | (uint64_t)in.seg << 8 | (uint64_t)in.stage << 16 |
+                         (uint64_t)in.mb << 32 | (uint64_t)in.peer << 48, 8);
     }
-    *out = XXH3_64bits(b.p, (size_t)b.n);
-    mem_free(b.p);
+    *out = XXH3_64bits(bytes, (size_t)(to - bytes));
+    mem_free(bytes);
     return ERR_OK;
 }
 
@@ -161,13 +152,11 @@ static enum err fill_report(struct sched_checker *c)
     TRY(mem_new(stage_replicas, sizeof *r->save_peak, "schedule peaks", &r->save_peak));
     TRY(mem_new(stage_replicas, sizeof *r->grad_peak, "schedule peaks", &r->grad_peak));
     enum err err = prove(c);
-    if (err == ERR_CONFIG)
-        r->rule = c->rule;
+    r->rule = err == ERR_CONFIG ? c->rule : 0;
     TRY(err);
     if (c->s->lowered)
         TRY(sched_check_buffers(c));
-    TRY(hash_program(c->s, &r->hash));
-    return ERR_OK;
+    return hash_program(c->s, &r->hash);
 }
 
 enum err sched_check(struct sched *s, struct sched_report *out)

@@ -70,6 +70,12 @@ static inline uint32_t sched_check_dgrad(const struct sched_checker *c, int64_t 
     return c->at[SCHED_B][unit] ? c->at[SCHED_B][unit] : c->at[SCHED_I][unit];
 }
 
+/* Place of the instruction that makes the weight gradient: B or W. */
+static inline uint32_t sched_check_wgrad(const struct sched_checker *c, int64_t unit)
+{
+    return c->at[SCHED_B][unit] ? c->at[SCHED_B][unit] : c->at[SCHED_W][unit];
+}
+
 static inline bool sched_makes_weights(struct sched_instr in)
 {
     return in.op == SCHED_B || in.op == SCHED_W;

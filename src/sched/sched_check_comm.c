@@ -20,25 +20,6 @@ static uint32_t producer(const struct sched_checker *c, int kind, int64_t unit)
     return kind == FORWARD ? c->at[SCHED_F][unit] : sched_check_dgrad(c, unit);
 }
 
-/* A send or receive that stands somewhere: does it belong to an edge, and does it name the right
- * peer? */
-static enum err check_message(const struct sched_checker *c, int rank, int64_t i)
-{
-    const struct sched *s = c->s;
-    const struct sched_instr *in = &s->instr[i];
-    int want = sched_peer(s, *in, rank);
-    if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
-        return ERR_OK;
-    if (want == rank)
-        return sched_broken(c, rank, i,
-                            "the other side of this message is on no other rank; remove it");
-    if (in->peer != want)
-        return sched_broken(c, rank, i,
-                            "its peer is rank %d, the neighbour stage stands on rank %d; use that",
-                            in->peer, want);
-    return ERR_OK;
-}
-
 /* The message that `stage` sends for `mb`: both ends there, after its producer, before its user. */
 static enum err check_edge(const struct sched_checker *c, int kind, int stage, int mb)
 {
@@ -71,12 +52,26 @@ static enum err check_edge(const struct sched_checker *c, int kind, int stage, i
     return ERR_OK;
 }
 
+/* A send or receive that stands somewhere belongs to an edge and names the right peer; and every
+ * edge has both. */
 enum err sched_check_pairing(struct sched_checker *c)
 {
     const struct sched *s = c->s;
     for (int rank = 0; rank < s->p; rank++)
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            TRY(check_message(c, rank, i));
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            int want = sched_peer(s, *in, rank);
+            if (in->op < SCHED_SEND_F || in->op > SCHED_RECV_B)
+                continue;
+            if (want == rank)
+                return sched_broken(c, rank, i,
+                                    "the other side of this message is on no other rank; remove "
+                                    "it");
+            if (in->peer != want)
+                return sched_broken(c, rank, i,
+                                    "its peer is rank %d, the neighbour stage stands on rank %d; "
+                                    "use that", in->peer, want);
+        }
     for (int kind = FORWARD; kind < (s->forward_only ? BACKWARD : KINDS); kind++)
         for (int stage = 0; stage < s->stages; stage++)
             for (int mb = 0; mb < s->m; mb++)
@@ -84,54 +79,38 @@ enum err sched_check_pairing(struct sched_checker *c)
     return ERR_OK;
 }
 
-/* Numbers the sends of each channel in order. order: [2 * units], by kind and sending unit. */
-static void number_sends(const struct sched_checker *c, uint32_t *order, uint32_t *count)
-{
-    const struct sched *s = c->s;
-    for (int64_t i = 0; i < s->begin[s->p]; i++) {
-        struct sched_instr in = s->instr[i];
-        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
-            continue;
-        int kind = sched_kind_of(in.op);
-        struct sched_instr to = in;
-        to.stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb);
-        int channel = sched_channel_of(s, &c->channels, kind, to);
-        order[kind * c->units + sched_unit(s, in.stage, in.mb)] = count[channel]++;
-    }
-}
-
-static enum err match_receives(const struct sched_checker *c, const uint32_t *order,
-                               uint32_t *count)
-{
-    const struct sched *s = c->s;
-    for (int rank = 0; rank < s->p; rank++) {
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            struct sched_instr in = s->instr[i];
-            if (in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
-                continue;
-            int kind = sched_kind_of(in.op);
-            int from = kind == FORWARD ? in.stage - 1 : in.stage + 1;
-            uint32_t have = count[sched_channel_of(s, &c->channels, kind, in)]++;
-            uint32_t sent = order[kind * c->units + sched_unit(s, from, in.mb)];
-            if (have != sent)
-                return sched_broken(c, rank, i,
-                                    "it is receive %u of the channel from rank %d, which sends it "
-                                    "as message %u; use the order of the sender",
-                                    have, in.peer, sent);
-        }
-    }
-    return ERR_OK;
-}
-
+/* Numbers the sends of each channel, by kind and sending unit, and holds the receives to that. */
 enum err sched_check_channel(struct sched_checker *c)
 {
+    const struct sched *s = c->s;
     uint32_t *order = NULL, *sent = NULL, *received = NULL;
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(2 * c->units, sizeof *order, "schedule channels", &order));
     TRY_OR(out_free, mem_new(c->channels.n, sizeof *sent, "schedule channels", &sent));
     TRY_OR(out_free, mem_new(c->channels.n, sizeof *received, "schedule channels", &received));
-    number_sends(c, order, sent);
-    TRY_OR(out_free, match_receives(c, order, received));
+    for (int64_t i = 0; i < s->begin[s->p]; i++) {
+        struct sched_instr in = s->instr[i], to = in;
+        int kind = sched_kind_of(in.op);
+        if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+            continue;
+        to.stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb);
+        order[kind * c->units + sched_unit(s, in.stage, in.mb)] =
+            sent[sched_channel_of(s, &c->channels, kind, to)]++;
+    }
+    for (int rank = 0; rank < s->p; rank++)
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op != SCHED_RECV_F && in.op != SCHED_RECV_B)
+                continue;
+            int kind = sched_kind_of(in.op), from = sched_input_of(s, in);
+            uint32_t have = received[sched_channel_of(s, &c->channels, kind, in)]++;
+            uint32_t want = order[kind * c->units + sched_unit(s, from, in.mb)];
+            if (have != want)
+                TRY_OR(out_free, sched_broken(c, rank, i,
+                                              "it is receive %u of the channel from rank %d, which "
+                                              "sends it as message %u; use the order of the sender",
+                                              have, in.peer, want));
+        }
 out_free:
     mem_free(order);
     mem_free(sent);
@@ -139,49 +118,38 @@ out_free:
     return err;
 }
 
-/* The other holder must have come to its EMBED_REDUCE; count - 1 instructions lie before it. A
- * EMBED_REDUCE without its other half is rule V9's, and so is one on the same rank. */
-static bool tied_need(const struct sched_checker *c, const struct sched_instr *in,
-                      struct sched_need *out)
-{
-    uint16_t stage = in->stage == 0 ? (uint16_t)(c->s->stages - 1) : 0;
-    if (!c->tied[stage != 0] || c->s->place[stage] == c->s->place[in->stage])
-        return false;
-    out->rank = c->s->place[stage];
-    out->count = c->tied[stage != 0] - 1;
-    out->on = (struct sched_instr){.op = SCHED_EMBED_REDUCE, .stage = stage,
-                                   .peer = c->s->place[in->stage]};
-    return true;
-}
-
-/* The same for REPLICA_REDUCE. */
-static bool merge_need(const struct sched_checker *c, const struct sched_instr *in,
-                       struct sched_need *out)
-{
-    int held = sched_stage_replica_on(c->s, in->stage, in->peer);
-    if (held < 0 || !c->merge[held])
-        return false;
-    out->rank = in->peer;
-    out->count = c->merge[held] - 1;
-    out->on =
-        (struct sched_instr){.op = SCHED_REPLICA_REDUCE, .stage = in->stage, .peer = in->peer};
-    return true;
-}
-
+/* A receive needs its send. The other holder of a tied or merged sum must have come to its own:
+ * count - 1 instructions lie before it. A sum without its other half is rule V9's, and so is a tied
+ * one on the same rank. */
 static bool message_need(const struct sched_checker *c, const struct sched_instr *in,
                        struct sched_need *out)
 {
-    if (in->op == SCHED_EMBED_REDUCE)
-        return tied_need(c, in, out);
-    if (in->op == SCHED_REPLICA_REDUCE)
-        return merge_need(c, in, out);
+    const struct sched *s = c->s;
+    if (in->op == SCHED_EMBED_REDUCE) {
+        uint16_t stage = in->stage == 0 ? (uint16_t)(s->stages - 1) : 0;
+        if (!c->tied[stage != 0] || s->place[stage] == s->place[in->stage])
+            return false;
+        out->rank = s->place[stage];
+        out->count = c->tied[stage != 0] - 1;
+        out->on = (struct sched_instr){.op = in->op, .stage = stage, .peer = s->place[in->stage]};
+        return true;
+    }
+    if (in->op == SCHED_REPLICA_REDUCE) {
+        int held = sched_stage_replica_on(s, in->stage, in->peer);
+        if (held < 0 || !c->merge[held])
+            return false;
+        out->rank = in->peer;
+        out->count = c->merge[held] - 1;
+        out->on = *in;
+        return true;
+    }
     if (in->op != SCHED_RECV_F && in->op != SCHED_RECV_B)
         return false;
-    int kind = sched_kind_of(in->op), from = sched_input_of(c->s, *in);
-    out->rank = sched_rank_of(c->s, from, in->mb);
-    out->count = c->at[send_op[kind]][sched_unit(c->s, from, in->mb)];
+    int kind = sched_kind_of(in->op), from = sched_input_of(s, *in);
+    out->rank = sched_rank_of(s, from, in->mb);
+    out->count = c->at[send_op[kind]][sched_unit(s, from, in->mb)];
     out->on = (struct sched_instr){.op = send_op[kind], .stage = (uint16_t)from, .mb = in->mb,
-                                   .peer = (uint16_t)sched_rank_of(c->s, in->stage, in->mb)};
+                                   .peer = (uint16_t)sched_rank_of(s, in->stage, in->mb)};
     return true;
 }
 

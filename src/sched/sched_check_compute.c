@@ -64,25 +64,6 @@ static uint32_t *slot_of(struct sched_checker *c, int rank, const struct sched_i
     }
 }
 
-static enum err note(struct sched_checker *c, int rank, int64_t i)
-{
-    const struct sched_instr *in = &c->s->instr[i];
-    TRY(note_fields(c, rank, i));
-    if (in->op == SCHED_OVERLAP_F_B || !sched_ends_stage(*in))
-        return ERR_OK; /* its halves are noted, or its last segment */
-    if (sched_op_moves_weights(in->op) || in->op == SCHED_WAIT)
-        return ERR_OK; /* V9, V10 and V13 look at them */
-    uint32_t *slot = slot_of(c, rank, in);
-    if (!slot)
-        return sched_broken(c, rank, i,
-                            "only the first and the last stage are tied; use stage 0 or %d",
-                            c->s->stages - 1);
-    if (*slot)
-        return sched_broken(c, rank, i, "it comes a second time; keep one");
-    *slot = (uint32_t)(i - c->s->begin[rank] + 1);
-    return ERR_OK;
-}
-
 /* One (stage, mb): a forward, and a whole backward or both halves. What is missing stands nowhere;
  * the error names the last instruction of the rank whose list lacks it. */
 static enum err cover(const struct sched_checker *c, int stage, int mb)
@@ -113,8 +94,22 @@ enum err sched_check_coverage(struct sched_checker *c)
 {
     const struct sched *s = c->s;
     for (int rank = 0; rank < s->p; rank++)
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            TRY(note(c, rank, i));
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            const struct sched_instr *in = &s->instr[i];
+            TRY(note_fields(c, rank, i));
+            if (in->op == SCHED_OVERLAP_F_B || !sched_ends_stage(*in))
+                continue; /* its halves are noted, or its last segment */
+            if (sched_op_moves_weights(in->op) || in->op == SCHED_WAIT)
+                continue; /* V9, V10 and V13 look at them */
+            uint32_t *slot = slot_of(c, rank, in);
+            if (!slot)
+                return sched_broken(c, rank, i,
+                                    "only the first and the last stage are tied; use stage 0 or %d",
+                                    s->stages - 1);
+            if (*slot)
+                return sched_broken(c, rank, i, "it comes a second time; keep one");
+            *slot = (uint32_t)(i - s->begin[rank] + 1);
+        }
     for (int stage = 0; stage < s->stages; stage++)
         for (int mb = 0; mb < s->m; mb++)
             TRY(cover(c, stage, mb));
@@ -170,63 +165,43 @@ enum err sched_check_placement(struct sched_checker *c)
  * nothing but REDUCEs and its own Rs between them, so that every other rule may take its last
  * segment for the whole. */
 
-/* The backward that is under way: its segment before, seg 0: none is. */
-struct segments {
-    const struct sched_checker *c;
-    int rank;
-    struct sched_instr open;
-};
-
-/* A segment of a backward: the first of it, or the one that follows. */
-static enum err take_segment(struct segments *k, int64_t i)
+static enum err take(const struct sched_checker *c, int rank, int64_t i, struct sched_instr *open)
 {
-    const struct sched *s = k->c->s;
-    struct sched_instr in = s->instr[i], open = k->open;
-    int want = open.seg == 0 ? s->segments[in.stage] : open.seg - 1;
-    if (in.seg != want)
-        return sched_broken(k->c, k->rank, i, "of the %d segments of stage %d the next is %d; give "
-                                              "all, from the last to 1", s->segments[in.stage],
-                            in.stage, want);
-    k->open = in;
-    if (in.seg == 1)
-        k->open.seg = 0;
-    return ERR_OK;
-}
-
-/* A segment is done again for its backward alone, which follows at once. */
-static enum err take_redo(struct segments *k, int64_t i)
-{
-    const struct sched *s = k->c->s;
+    const struct sched *s = c->s;
     struct sched_instr in = s->instr[i], next = {0};
-    if (i + 1 < s->begin[k->rank + 1])
-        next = s->instr[i + 1];
-    if (next.op != SCHED_B || next.stage != in.stage || next.mb != in.mb || next.seg != in.seg)
-        return sched_broken(k->c, k->rank, i,
-                            "what a segment does again is for its backward alone; put %d.%dB%d "
-                            "right behind it", in.stage, in.seg, in.mb);
-    return ERR_OK;
-}
-
-static enum err take(struct segments *k, int64_t i)
-{
-    const struct sched *s = k->c->s;
-    struct sched_instr in = s->instr[i], open = k->open;
-    bool same = in.seg != 0 && open.op == in.op && open.stage == in.stage && open.mb == in.mb;
+    bool same = in.seg != 0 && open->op == in.op && open->stage == in.stage && open->mb == in.mb;
     bool beside = sched_op_moves_weights(in.op) || in.op == SCHED_REDUCE;
     bool may = sched_makes_weights(in) || in.op == SCHED_R || beside;
     if (in.seg != 0 && (s->replicas > 1 || !may))
-        return sched_broken(k->c, k->rank, i,
+        return sched_broken(c, rank, i,
                             s->replicas > 1
                                 ? "with two replicas stages stay whole; leave the segment out"
                                 : "only R, B, W, REDUCE, UPDATE, GATHER and DROP may be of a "
                                   "segment; leave it out");
-    if (in.seg != 0 && in.op == SCHED_R)
-        return take_redo(k, i);
-    if (open.seg != 0 && !beside && !same)
-        return sched_broken(k->c, k->rank, i, "segment %d of %d%s%d before it is not done; put the "
-                                              "segments of a backward in a row", open.seg - 1,
-                            open.stage, sched_op_name((enum sched_op)open.op), open.mb);
-    return in.seg != 0 && !beside ? take_segment(k, i) : ERR_OK;
+    if (in.seg != 0 && in.op == SCHED_R) { /* for its backward alone, which follows at once */
+        if (i + 1 < s->begin[rank + 1])
+            next = s->instr[i + 1];
+        if (next.op == SCHED_B && next.stage == in.stage && next.mb == in.mb && next.seg == in.seg)
+            return ERR_OK;
+        return sched_broken(c, rank, i,
+                            "what a segment does again is for its backward alone; put %d.%dB%d "
+                            "right behind it", in.stage, in.seg, in.mb);
+    }
+    if (open->seg != 0 && !beside && !same)
+        return sched_broken(c, rank, i, "segment %d of %d%s%d before it is not done; put the "
+                                        "segments of a backward in a row", open->seg - 1,
+                            open->stage, sched_op_name((enum sched_op)open->op), open->mb);
+    if (in.seg == 0 || beside)
+        return ERR_OK;
+    int want = open->seg == 0 ? s->segments[in.stage] : open->seg - 1;
+    if (in.seg != want)
+        return sched_broken(c, rank, i, "of the %d segments of stage %d the next is %d; give "
+                                        "all, from the last to 1", s->segments[in.stage],
+                            in.stage, want);
+    *open = in;
+    if (in.seg == 1)
+        open->seg = 0;
+    return ERR_OK;
 }
 
 /* A stage that is done again by segments is so for all microbatches: it keeps less of each. */
@@ -239,11 +214,11 @@ static enum err check_redone(const struct sched_checker *c)
     for (int64_t i = 0; i < s->begin[s->p]; i++)
         n[s->instr[i].stage] += s->instr[i].op == SCHED_R && s->instr[i].seg != 0;
     for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
-        int rank = s->place[stage];
-        if (n[stage] != 0 && n[stage] != (int64_t)s->m * s->segments[stage])
-            err = sched_broken(c, rank, s->begin[rank + 1] - 1,
+        int64_t all = (int64_t)s->m * s->segments[stage];
+        if (n[stage] != 0 && n[stage] != all)
+            err = sched_broken(c, s->place[stage], s->begin[s->place[stage] + 1] - 1,
                                "%lld of %lld segments of stage %d are done again; do all, or none",
-                               (long long)n[stage], (long long)s->m * s->segments[stage], stage);
+                               (long long)n[stage], (long long)all, stage);
     }
     mem_free(n);
     return err;
@@ -253,14 +228,14 @@ static enum err check_segments(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
     for (int rank = 0; rank < s->p; rank++) {
-        struct segments k = {.c = c, .rank = rank};
+        struct sched_instr open = {0}; /* the segment before of the backward under way; seg 0: none
+                                          is */
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            TRY(take(&k, i));
-        if (k.open.seg != 0)
+            TRY(take(c, rank, i, &open));
+        if (open.seg != 0)
             return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                                "the list ends without segment %d of %d%s%d; add it",
-                                k.open.seg - 1, k.open.stage,
-                                sched_op_name((enum sched_op)k.open.op), k.open.mb);
+                                "the list ends without segment %d of %d%s%d; add it", open.seg - 1,
+                                open.stage, sched_op_name((enum sched_op)open.op), open.mb);
     }
     return check_redone(c);
 }

@@ -19,10 +19,10 @@
 
 struct ledger {
     const struct sched_checker *c;
-    bool *alive;   /* owned; [units] */
-    int *slots;    /* owned; [replicas * stages] received or alive */
-    int *saves;    /* owned; [replicas * stages] alive with all that the forward saves */
-    int *grads;    /* owned; [replicas * stages] between I and W */
+    bool *alive; /* owned; [units] */
+    /* owned; [replicas * stages] received or alive; alive with all that the forward saves; between
+     * I and W */
+    struct live { int slots, saves, grads; } *live;
     int rank_live; /* alive on the rank that is being counted */
     int rank_full; /* of these, with all that their forward saves */
 };
@@ -38,13 +38,13 @@ static void count_up(int *live, int *peak)
 static void keep_saves(struct ledger *l, struct sched_instr in)
 {
     int h = sched_stage_replica(l->c->s, in.stage, in.mb);
-    count_up(&l->saves[h], &l->c->report->save_peak[h]);
+    count_up(&l->live[h].saves, &l->c->report->save_peak[h]);
     count_up(&l->rank_full, &l->c->report->full_peak[l->c->s->place[h]]);
 }
 
 static void give_saves(struct ledger *l, struct sched_instr in)
 {
-    l->saves[sched_stage_replica(l->c->s, in.stage, in.mb)]--;
+    l->live[sched_stage_replica(l->c->s, in.stage, in.mb)].saves--;
     l->rank_full--;
 }
 
@@ -63,7 +63,7 @@ static enum err end_life(struct ledger *l, int64_t i, int stage)
         return sched_broken(l->c, sched_rank_of(s, stage, mb), i,
                             "the activation of %dF%d is not alive here; keep F before", stage, mb);
     *alive = false;
-    l->slots[sched_stage_replica(s, stage, mb)]--;
+    l->live[sched_stage_replica(s, stage, mb)].slots--;
     l->rank_live--;
     return ERR_OK;
 }
@@ -77,7 +77,7 @@ static enum err forward(struct ledger *l, int64_t i)
     bool local = in.stage > 0 && stays(s, in.stage - 1, in.mb);
     bool received = s->lowered && in.stage > 0 && !local;
     if (!received)
-        count_up(&l->slots[h], &r->stage_peak[h]);
+        count_up(&l->live[h].slots, &r->stage_peak[h]);
     count_up(&l->rank_live, &r->peak[s->place[h]]);
     keep_saves(l, in);
     if (s->forward_only || l->c->at[SCHED_R][sched_unit(s, in.stage, in.mb)])
@@ -102,7 +102,7 @@ static enum err account(struct ledger *l, int64_t i)
     case SCHED_F:
         return forward(l, i);
     case SCHED_RECV_F:
-        count_up(&l->slots[h], &r->stage_peak[h]);
+        count_up(&l->live[h].slots, &r->stage_peak[h]);
         return ERR_OK;
     case SCHED_SEND_F:
         return l->c->s->forward_only ? end_life(l, i, in.stage) : ERR_OK;
@@ -110,15 +110,15 @@ static enum err account(struct ledger *l, int64_t i)
         keep_saves(l, in);
         return ERR_OK;
     case SCHED_I:
-        count_up(&l->grads[h], &r->grad_peak[h]);
+        count_up(&l->live[h].grads, &r->grad_peak[h]);
         return ERR_OK;
     case SCHED_W:
-        l->grads[h]--;
+        l->live[h].grads--;
         give_saves(l, in);
         return end_life(l, i, in.stage);
     case SCHED_B: /* both halves at once: a keep set for the moment */
-        count_up(&l->grads[h], &r->grad_peak[h]);
-        l->grads[h]--;
+        count_up(&l->live[h].grads, &r->grad_peak[h]);
+        l->live[h].grads--;
         give_saves(l, in);
         return end_life(l, i, in.stage);
     default:
@@ -126,36 +126,26 @@ static enum err account(struct ledger *l, int64_t i)
     }
 }
 
-static enum err play_ledger(struct ledger *l)
-{
-    const struct sched *s = l->c->s;
-    for (int rank = 0; rank < s->p; rank++) {
-        l->rank_live = l->rank_full = 0;
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            TRY(account(l, i));
-        if (l->rank_live != 0)
-            return sched_broken(l->c, rank, s->begin[rank + 1] - 1,
-                                "activations alive at the end: %d; add what reads them",
-                                l->rank_live);
-    }
-    return ERR_OK;
-}
-
 enum err sched_check_ledger(struct sched_checker *c)
 {
+    const struct sched *s = c->s;
     struct ledger l = {.c = c};
-    int64_t stage_replicas = (int64_t)c->s->replicas * c->s->stages;
     enum err err = ERR_OK;
     TRY_OR(out_free, mem_new(c->units, sizeof *l.alive, "schedule ledger", &l.alive));
-    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.slots, "schedule ledger", &l.slots));
-    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.saves, "schedule ledger", &l.saves));
-    TRY_OR(out_free, mem_new(stage_replicas, sizeof *l.grads, "schedule ledger", &l.grads));
-    TRY_OR(out_free, play_ledger(&l));
+    TRY_OR(out_free, mem_new((int64_t)s->replicas * s->stages, sizeof *l.live, "schedule ledger",
+                             &l.live));
+    for (int rank = 0; rank < s->p; rank++) {
+        l.rank_live = l.rank_full = 0;
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
+            TRY_OR(out_free, account(&l, i));
+        if (l.rank_live != 0)
+            TRY_OR(out_free, sched_broken(c, rank, s->begin[rank + 1] - 1,
+                                          "activations alive at the end: %d; add what reads them",
+                                          l.rank_live));
+    }
 out_free:
     mem_free(l.alive);
-    mem_free(l.slots);
-    mem_free(l.saves);
-    mem_free(l.grads);
+    mem_free(l.live);
     return err;
 }
 
@@ -187,13 +177,18 @@ enum { LEAST_RING = 2 }; /* one on its way while the next is made */
 struct buffers {
     const struct sched_checker *c;
     const struct sched *s;
-    uint32_t *clock;    /* owned; [p] */
-    uint32_t *asked;    /* owned; [p] when it asked for its last message */
-    uint32_t *ready[2]; /* owned; [units] 1 + when the input by kind is there, 0: not yet known */
-    uint32_t *taken;    /* owned; [units] when the unit's buffer is taken */
-    uint32_t *given;    /* owned; [units] when it is free again; 0: it takes none */
-    int64_t *turn;      /* owned; [units] units in the order of taking, for one ring or stage */
+    /* owned; [p] the rank's time, and when it asked for its last message */
+    struct hand { uint32_t clock, asked; } *rank;
+    /* owned; [units] 1 + when the input by kind is there, 0: not yet known; when the unit's buffer
+     * is taken, and when it is free again, 0: it takes none */
+    struct slot { uint32_t ready[2], taken, given; } *unit;
+    int64_t *turn; /* owned; [units] units in the order of taking, for one ring or stage */
 };
+
+static struct slot *slot_of(const struct buffers *b, int stage, int mb)
+{
+    return &b->unit[sched_unit(b->s, stage, mb)];
+}
 
 static void later(uint32_t *at, uint32_t when)
 {
@@ -203,9 +198,9 @@ static void later(uint32_t *at, uint32_t when)
 
 static void deliver(struct buffers *b, const struct sched_instr *in, uint32_t when)
 {
-    int to = in->stage + (sched_kind_of(in->op) == 0 ? 1 : -1);
+    int kind = sched_kind_of(in->op), to = in->stage + (kind == 0 ? 1 : -1);
     if (to >= 0 && to < b->s->stages)
-        b->ready[sched_kind_of(in->op)][sched_unit(b->s, to, in->mb)] = 1 + when;
+        slot_of(b, to, in->mb)->ready[kind] = 1 + when;
 }
 
 /* Does this computing take the buffer of its result? */
@@ -220,17 +215,19 @@ static bool takes(const struct buffers *b, const struct sched_instr *in)
 /* Runs F, B, I, W or R; `from` is when its input was there. */
 static void compute(struct buffers *b, const struct sched_instr *in, uint32_t from)
 {
-    int64_t unit = sched_unit(b->s, in->stage, in->mb);
-    uint32_t *clock = &b->clock[sched_rank_of(b->s, in->stage, in->mb)];
+    const struct sched *s = b->s;
+    struct slot *own = slot_of(b, in->stage, in->mb);
+    uint32_t *clock = &b->rank[sched_rank_of(s, in->stage, in->mb)].clock;
     later(clock, from);
     if (takes(b, in))
-        b->taken[unit] = *clock;
-    if (b->s->forward_only && in->stage > 0 && !b->c->at[SCHED_RECV_F][unit])
-        later(&b->given[sched_unit(b->s, in->stage - 1, in->mb)], *clock); /* copied: free */
+        own->taken = *clock;
+    if (s->forward_only && in->stage > 0 &&
+        !b->c->at[SCHED_RECV_F][sched_unit(s, in->stage, in->mb)])
+        later(&slot_of(b, in->stage - 1, in->mb)->given, *clock); /* copied: free */
     *clock += in->op == SCHED_B ? 2 : 1;
-    if (b->s->forward_only)
-        later(&b->given[unit], *clock);
-    if (in->op < SCHED_W && sched_sent_to(b->s, sched_kind_of(in->op), in->stage, in->mb) < 0)
+    if (s->forward_only)
+        later(&own->given, *clock);
+    if (in->op < SCHED_W && sched_sent_to(s, sched_kind_of(in->op), in->stage, in->mb) < 0)
         deliver(b, in, *clock);
 }
 
@@ -239,14 +236,14 @@ static void compute(struct buffers *b, const struct sched_instr *in, uint32_t fr
  * comes to is taken at once. */
 static void ask(struct buffers *b, const struct sched_instr *in, int from)
 {
-    int rank = sched_rank_of(b->s, in->stage, in->mb);
-    int64_t unit = sched_unit(b->s, in->stage, in->mb);
-    later(&b->asked[rank], b->clock[rank]);
-    later(&b->asked[rank], b->ready[sched_kind_of(in->op)][unit] - 1);
+    struct hand *rank = &b->rank[sched_rank_of(b->s, in->stage, in->mb)];
+    struct slot *own = slot_of(b, in->stage, in->mb);
+    later(&rank->asked, rank->clock);
+    later(&rank->asked, own->ready[sched_kind_of(in->op)] - 1);
     if (b->s->forward_only)
-        b->taken[unit] = b->clock[rank];
+        own->taken = rank->clock;
     if (b->s->forward_only || in->op == SCHED_RECV_B)
-        later(&b->given[sched_unit(b->s, from, in->mb)], b->asked[rank]);
+        later(&slot_of(b, from, in->mb)->given, rank->asked);
 }
 
 static int step(void *arg, int rank, int64_t i)
@@ -254,20 +251,19 @@ static int step(void *arg, int rank, int64_t i)
     struct buffers *b = arg;
     const struct sched_instr *in = &b->s->instr[i];
     int from = sched_input_of(b->s, *in);
+    bool receives = in->op == SCHED_RECV_F || in->op == SCHED_RECV_B;
+    bool computes = in->op < SCHED_COMPUTE_OPS && sched_ends_stage(*in);
     uint32_t ready = 1;
-    if (in->op == SCHED_RECV_F || in->op == SCHED_RECV_B) {
-        if (b->ready[sched_kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)] == 0)
-            return sched_rank_of(b->s, from, in->mb);
+    if (receives || (computes && from >= 0))
+        ready = slot_of(b, in->stage, in->mb)->ready[sched_kind_of(in->op)];
+    if (ready == 0)
+        return sched_rank_of(b->s, from, in->mb);
+    if (receives)
         ask(b, in, from);
-    } else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B) {
-        deliver(b, in, b->clock[rank]);
-    } else if (in->op < SCHED_COMPUTE_OPS && sched_ends_stage(*in)) {
-        if (from >= 0)
-            ready = b->ready[sched_kind_of(in->op)][sched_unit(b->s, in->stage, in->mb)];
-        if (ready == 0)
-            return sched_rank_of(b->s, from, in->mb);
+    else if (in->op == SCHED_SEND_F || in->op == SCHED_SEND_B)
+        deliver(b, in, b->rank[rank].clock);
+    else if (computes)
         compute(b, in, ready - 1);
-    }
     return -1;
 }
 
@@ -280,7 +276,7 @@ static int count(const struct buffers *b, int64_t n)
         int64_t low = i, high = n; /* low: taken before i is given; high: not */
         while (high - low > 1) {
             int64_t j = low + (high - low) / 2;
-            if (b->taken[b->turn[j]] < b->given[b->turn[i]])
+            if (b->unit[b->turn[j]].taken < b->unit[b->turn[i]].given)
                 low = j;
             else
                 high = j;
@@ -290,74 +286,46 @@ static int count(const struct buffers *b, int64_t n)
     return (int)most;
 }
 
-static void count_rings(struct buffers *b)
+/* The ring of all ranks; forward only, slots of stage replicas, which may have to be more than are
+ * alive at once. */
+static void count_all(struct buffers *b)
 {
     const struct sched *s = b->s;
-    int *ring = &b->c->report->ring;
-    *ring = LEAST_RING;
-    for (int rank = 0; rank < s->p; rank++) {
+    struct sched_report *r = b->c->report;
+    bool forward = s->forward_only;
+    r->ring = forward ? r->ring : LEAST_RING;
+    for (int k = 0; k < (forward ? s->replicas * s->stages : s->p); k++) {
+        int rank = forward ? s->place[k] : k, *most = forward ? &r->stage_peak[k] : &r->ring;
         int64_t n = 0;
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++)
-            if (takes(b, &s->instr[i]) && sched_ends_stage(s->instr[i]))
-                b->turn[n++] = sched_unit(s, s->instr[i].stage, s->instr[i].mb);
-        *ring = (int)num_max(*ring, count(b, n));
-    }
-}
-
-/* Slots of a stage replica may have to be more than are alive at once. */
-static void count_slots(struct buffers *b)
-{
-    const struct sched *s = b->s;
-    int *peak = b->c->report->stage_peak;
-    for (int h = 0; h < s->replicas * s->stages; h++) {
-        int64_t n = 0;
-        for (int64_t i = s->begin[s->place[h]]; i < s->begin[s->place[h] + 1]; i++) {
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
             const struct sched_instr *in = &s->instr[i];
-            bool taker = in->op == SCHED_RECV_F || (in->op == SCHED_F && takes(b, in));
-            if (taker && sched_stage_replica(s, in->stage, in->mb) == h)
+            bool taker = forward ? in->op == SCHED_RECV_F || (in->op == SCHED_F && takes(b, in))
+                                 : takes(b, in) && sched_ends_stage(*in);
+            if (taker && (!forward || sched_stage_replica(s, in->stage, in->mb) == k))
                 b->turn[n++] = sched_unit(s, in->stage, in->mb);
         }
-        peak[h] = (int)num_max(peak[h], count(b, n));
+        *most = (int)num_max(*most, count(b, n));
     }
-}
-
-static enum err play(struct buffers *b)
-{
-    struct sched_walk walk = {0};
-    enum err err = sched_walk_open(&walk, b->s);
-    walk.step = step;
-    walk.arg = b;
-    if (err == ERR_OK) {
-        bool ended = sched_walk_run(&walk);
-        ENSURE(ended); /* rule V7 */
-        if (b->s->forward_only)
-            count_slots(b);
-        else
-            count_rings(b);
-    }
-    sched_walk_close(&walk);
-    return err;
 }
 
 enum err sched_check_buffers(struct sched_checker *c)
 {
     struct buffers b = {.c = c, .s = c->s};
+    struct sched_walk walk = {0};
     enum err err = ERR_OK;
-    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.clock, "schedule buffers", &b.clock));
-    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.asked, "schedule buffers", &b.asked));
-    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[0], "schedule buffers", &b.ready[0]));
-    TRY_OR(out_free, mem_new(c->units, sizeof *b.ready[1], "schedule buffers", &b.ready[1]));
-    TRY_OR(out_free, mem_new(c->units, sizeof *b.taken, "schedule buffers", &b.taken));
-    TRY_OR(out_free, mem_new(c->units, sizeof *b.given, "schedule buffers", &b.given));
+    TRY_OR(out_free, mem_new(c->s->p, sizeof *b.rank, "schedule buffers", &b.rank));
+    TRY_OR(out_free, mem_new(c->units, sizeof *b.unit, "schedule buffers", &b.unit));
     TRY_OR(out_free, mem_new(c->units, sizeof *b.turn, "schedule buffers", &b.turn));
-    TRY_OR(out_free, play(&b));
+    TRY_OR(out_free, sched_walk_open(&walk, c->s));
+    walk.step = step;
+    walk.arg = &b;
+    bool ended = sched_walk_run(&walk);
+    ENSURE(ended); /* rule V7 */
+    count_all(&b);
 out_free:
-    mem_free(b.clock);
-    mem_free(b.asked);
-    mem_free(b.ready[0]);
-    mem_free(b.ready[1]);
-    mem_free(b.taken);
-    mem_free(b.given);
+    sched_walk_close(&walk);
+    mem_free(b.rank);
+    mem_free(b.unit);
     mem_free(b.turn);
     return err;
 }

@@ -59,27 +59,6 @@ static enum err check_wait(const struct sums *k, int64_t i)
                         stage, stage);
 }
 
-static enum err sum_rank(struct sums *k)
-{
-    const struct sched *s = k->c->s;
-    k->summing = 0;
-    for (int64_t i = s->begin[k->rank]; i < s->begin[k->rank + 1]; i++) {
-        struct sched_instr in = s->instr[i];
-        if (in.op == SCHED_REDUCE)
-            TRY(sum_segment(k, i));
-        if (in.op == SCHED_WAIT)
-            TRY(check_wait(k, i));
-        if (!sched_makes_weights(in))
-            continue;
-        k->open = in;
-        if (in.seg <= 1) {
-            k->open.seg = 0;
-            k->made[in.stage]++;
-        }
-    }
-    return ERR_OK;
-}
-
 static enum err check_segments(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -89,8 +68,19 @@ static enum err check_segments(const struct sched_checker *c)
     TRY_OR(out_free, mem_new(s->stages, sizeof *k.next, "schedule segments", &k.next));
     for (int stage = 0; stage < s->stages; stage++)
         k.next[stage] = (uint16_t)(s->segments[stage] + 1);
-    for (k.rank = 0; k.rank < s->p; k.rank++)
-        TRY_OR(out_free, sum_rank(&k));
+    for (k.rank = 0; k.rank < s->p; k.rank++, k.summing = 0)
+        for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op == SCHED_REDUCE)
+                TRY_OR(out_free, sum_segment(&k, i));
+            if (in.op == SCHED_WAIT)
+                TRY_OR(out_free, check_wait(&k, i));
+            if (!sched_makes_weights(in))
+                continue;
+            k.open = in;
+            k.open.seg = in.seg == 1 ? 0 : in.seg;
+            k.made[in.stage] += in.seg <= 1;
+        }
     for (int stage = 0; stage < s->stages && err == ERR_OK; stage++)
         if (k.next[stage] != 0 && k.next[stage] != s->segments[stage] + 1)
             err = sched_broken(c, s->place[stage], s->begin[s->place[stage] + 1] - 1,
@@ -117,12 +107,10 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
     const struct sched *s = c->s;
     int rank = s->place[h], stage = h % s->stages, added = 0, all = 0;
     for (int mb = 0; mb < s->m; mb++) {
-        int64_t unit = sched_unit(s, stage, mb);
-        uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
         if (sched_stage_replica(s, stage, mb) != h)
             continue;
         all++;
-        added += (b ? b : w) < at;
+        added += sched_check_wgrad(c, sched_unit(s, stage, mb)) < at;
     }
     if (added < all)
         return sched_broken(c, rank, s->begin[rank] + at - 1,
@@ -130,24 +118,6 @@ static enum err check_summands(const struct sched_checker *c, int h, uint32_t at
                             "after the last",
                             added, all, stage);
     return ERR_OK;
-}
-
-/* REDUCE: on all stage replicas or none, each after its summands. The lowering adds those that a
- * compute-only list has not. */
-static enum err check_reduces(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
-    int stage_replicas = s->replicas * s->stages;
-    for (int h = 0; any_of(c->reduce, stage_replicas) && h < stage_replicas; h++) {
-        int rank = s->place[h];
-        if (!c->reduce[h] && s->lowered)
-            return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                                "other stages are reduced, but there is no %dREDUCE; add it",
-                                h % s->stages);
-        if (s->replicas > 1 && c->reduce[h])
-            TRY(check_summands(c, h, c->reduce[h]));
-    }
-    return s->replicas > 1 ? ERR_OK : check_segments(c);
 }
 
 /* The error of a sum, of which something reads at `reader` or the list ends with it (-1). */
@@ -264,13 +234,11 @@ static enum err check_tied(const struct sched_checker *c)
                                 "stage %d is reduced later, at place %u; move it after",
                                 stage, c->reduce[stage] - 1);
         for (int mb = 0; mb < s->m; mb++) {
-            int64_t unit = sched_unit(s, stage, mb);
-            uint32_t b = c->at[SCHED_B][unit], w = c->at[SCHED_W][unit];
-            if ((b ? b : w) > c->tied[k])
+            uint32_t made = sched_check_wgrad(c, sched_unit(s, stage, mb));
+            if (made > c->tied[k])
                 return sched_broken(c, rank, i,
                                     "the weight gradient of microbatch %d is added later, at place "
-                                    "%u; move it after",
-                                    mb, (b ? b : w) - 1);
+                                    "%u; move it after", mb, made - 1);
         }
     }
     return ERR_OK;
@@ -278,8 +246,22 @@ static enum err check_tied(const struct sched_checker *c)
 
 enum err sched_check_reduction(struct sched_checker *c)
 {
-    TRY(check_reduces(c));
-    if (c->s->lowered)
+    const struct sched *s = c->s;
+    int stage_replicas = s->replicas * s->stages;
+    /* REDUCE: on all stage replicas or none, each after its summands. The lowering adds those that
+     * a compute-only list has not. */
+    for (int h = 0; any_of(c->reduce, stage_replicas) && h < stage_replicas; h++) {
+        int rank = s->place[h];
+        if (!c->reduce[h] && s->lowered)
+            return sched_broken(c, rank, s->begin[rank + 1] - 1,
+                                "other stages are reduced, but there is no %dREDUCE; add it",
+                                h % s->stages);
+        if (s->replicas > 1 && c->reduce[h])
+            TRY(check_summands(c, h, c->reduce[h]));
+    }
+    if (s->replicas == 1)
+        TRY(check_segments(c));
+    if (s->lowered)
         TRY(check_waits(c));
     TRY(check_merges(c));
     return check_tied(c);

@@ -79,23 +79,6 @@ static enum err check_whole(const struct steps *k)
     return ERR_OK;
 }
 
-/* As rank 0 does. */
-static enum err check_alike(const struct steps *k, const struct steps *first)
-{
-    int64_t last = k->c->s->begin[k->rank + 1] - 1;
-    if (k->norm != first->norm)
-        return sched_broken(k->c, k->rank, last,
-                            k->norm
-                                ? "rank 0 does not step, this one does; let all or none"
-                                : "rank 0 steps, this one does not; end its list with NORM, STEP");
-    if (k->update != first->update)
-        return sched_broken(k->c, k->rank, last,
-                            "rank 0 steps by %s, this one by %s; let all do "
-                            "the same",
-                            first->update ? "UPDATE" : "STEP", k->update ? "UPDATE" : "STEP");
-    return ERR_OK;
-}
-
 enum err sched_check_step(struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -113,8 +96,17 @@ enum err sched_check_step(struct sched_checker *c)
             err = check_whole(&k);
         if (rank == 0)
             first = k;
-        if (err == ERR_OK)
-            err = check_alike(&k, &first);
+        int64_t last = s->begin[rank + 1] - 1;
+        if (err == ERR_OK && k.norm != first.norm)
+            err = sched_broken(c, rank, last,
+                               k.norm
+                                   ? "rank 0 does not step, this one does; let all or none"
+                                   : "rank 0 steps, this one does not; end its list with NORM, "
+                                     "STEP");
+        if (err == ERR_OK && k.update != first.update)
+            err = sched_broken(c, rank, last,
+                               "rank 0 steps by %s, this one by %s; let all do the same",
+                               first.update ? "UPDATE" : "STEP", k.update ? "UPDATE" : "STEP");
     }
     mem_free(k.next);
     return err;
@@ -211,20 +203,6 @@ static enum err use(struct weights *k, int64_t i, int stage, int seg)
     return ERR_OK;
 }
 
-static enum err take(struct weights *k, int64_t i)
-{
-    const struct sched *s = k->c->s;
-    struct sched_instr in = s->instr[i];
-    k->waited = in.op == SCHED_WAIT ? i : k->waited;
-    if (sched_op_moves_weights(in.op))
-        return change(k, i);
-    if (in.op >= SCHED_COMPUTE_OPS)
-        return ERR_OK;
-    TRY(use(k, i, in.stage, in.seg));
-    bool head = in.stage == s->stages - 1 && sched_begins_stage(s, in);
-    return head && sched_stage_replica_on(s, 0, k->rank) >= 0 ? use(k, i, 0, 1) : ERR_OK;
-}
-
 /* Of the rank whose list has ended. */
 static enum err check_end(const struct weights *k)
 {
@@ -257,8 +235,18 @@ enum err sched_check_weights(struct sched_checker *c)
     TRY_OR(out, mem_new(k.of[stage_replicas].first, sizeof *k.held, "schedule weights", &k.held));
     for (k.rank = 0; k.rank < s->p && err == ERR_OK; k.rank++) {
         k.waited = -1;
-        for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1] && err == ERR_OK; i++)
-            err = take(&k, i);
+        for (int64_t i = s->begin[k.rank]; i < s->begin[k.rank + 1] && err == ERR_OK; i++) {
+            struct sched_instr in = s->instr[i];
+            k.waited = in.op == SCHED_WAIT ? i : k.waited;
+            if (sched_op_moves_weights(in.op))
+                err = change(&k, i);
+            if (in.op >= SCHED_COMPUTE_OPS)
+                continue;
+            err = use(&k, i, in.stage, in.seg);
+            bool head = in.stage == s->stages - 1 && sched_begins_stage(s, in);
+            if (err == ERR_OK && head && sched_stage_replica_on(s, 0, k.rank) >= 0)
+                err = use(&k, i, 0, 1);
+        }
         if (err == ERR_OK && s->lowered) /* else the updates are to come */
             err = check_end(&k);
     }

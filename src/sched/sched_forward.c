@@ -21,47 +21,48 @@
 #include "sched/sched_build.h"
 
 #include "base/mem.h"
-#include <string.h>
 
 enum { AHEAD = 2, NONE = -1 };
 
 struct forward {
     const struct sched *s;
-    int *last;       /* owned; [p] the last stage on a rank, NONE: it has none */
-    int *below;      /* owned; [stages] the stage before this one on the same rank, or NONE */
-    int *done;       /* owned; [stages] microbatches run so far */
-    int *there;      /* owned; [stages] the same before this tick */
+    /* owned; [p] the last stage on a rank, NONE: it has none; end of its stages in order */
+    struct own { int last; int64_t end; } *rank;
+    /* owned; [stages] the stage before this one on the same rank, or NONE; microbatches run so far,
+     * and before this tick */
+    struct run { int below, done, there; } *stage;
     uint16_t *order; /* owned; [stages * m] stages in the order of each rank, rank after rank */
-    int64_t *end;    /* owned; [p] in order */
 };
 
 static int choose(const struct forward *f, int rank)
 {
-    int m = f->s->m;
-    for (int stage = f->last[rank]; stage != NONE; stage = f->below[stage]) {
-        int mb = f->done[stage];
-        bool fed = stage == 0 || f->there[stage - 1] > mb;
-        bool room = stage + 1 == f->s->stages || mb < f->there[stage + 1] + AHEAD;
-        if (mb < m && fed && room)
+    const struct run *of = f->stage;
+    for (int stage = f->rank[rank].last; stage != NONE; stage = of[stage].below) {
+        int mb = of[stage].done;
+        bool fed = stage == 0 || of[stage - 1].there > mb;
+        bool room = stage + 1 == f->s->stages || mb < of[stage + 1].there + AHEAD;
+        if (mb < f->s->m && fed && room)
             return stage;
     }
     return NONE;
 }
 
-/* Fills order. */
-static void play(struct forward *f)
+static enum err make(struct forward *f, struct sched_build *b)
 {
     const struct sched *s = f->s;
-    int64_t left = (int64_t)s->stages * s->m, end = 0;
+    int64_t left = (int64_t)s->stages * s->m, end = 0, i = 0;
+    TRY(mem_new(s->p, sizeof *f->rank, "the forward list", &f->rank));
+    TRY(mem_new(s->stages, sizeof *f->stage, "the forward list", &f->stage));
+    TRY(mem_new(left, sizeof *f->order, "the forward list", &f->order));
     for (int rank = 0; rank < s->p; rank++)
-        f->last[rank] = NONE;
+        f->rank[rank].last = NONE;
     for (int stage = 0; stage < s->stages; stage++) {
-        f->below[stage] = f->last[s->place[stage]];
-        f->last[s->place[stage]] = stage;
+        f->stage[stage].below = f->rank[s->place[stage]].last;
+        f->rank[s->place[stage]].last = stage;
     }
     for (int rank = 0; rank < s->p; rank++) {
-        f->end[rank] = end;
-        for (int stage = f->last[rank]; stage != NONE; stage = f->below[stage])
+        f->rank[rank].end = end;
+        for (int stage = f->rank[rank].last; stage != NONE; stage = f->stage[stage].below)
             end += s->m;
     }
     while (left > 0) { /* the last stage that is not done can always run: each tick runs some */
@@ -69,30 +70,19 @@ static void play(struct forward *f)
             int stage = choose(f, rank);
             if (stage == NONE)
                 continue;
-            f->order[f->end[rank]++] = (uint16_t)stage;
-            f->done[stage]++;
+            f->order[f->rank[rank].end++] = (uint16_t)stage;
+            f->stage[stage].done++;
             left--;
         }
-        memcpy(f->there, f->done, (size_t)s->stages * sizeof *f->there);
+        for (int stage = 0; stage < s->stages; stage++)
+            f->stage[stage].there = f->stage[stage].done;
     }
-}
-
-static enum err make(struct forward *f, struct sched_build *b)
-{
-    const struct sched *s = f->s;
-    TRY(mem_new(s->p, sizeof *f->last, "the forward list", &f->last));
-    TRY(mem_new(s->p, sizeof *f->end, "the forward list", &f->end));
-    TRY(mem_new(s->stages, sizeof *f->below, "the forward list", &f->below));
-    TRY(mem_new(s->stages, sizeof *f->done, "the forward list", &f->done));
-    TRY(mem_new(s->stages, sizeof *f->there, "the forward list", &f->there));
-    TRY(mem_new((int64_t)s->stages * s->m, sizeof *f->order, "the forward list", &f->order));
-    play(f);
-    memset(f->done, 0, (size_t)s->stages * sizeof *f->done);
-    int64_t i = 0;
+    for (int stage = 0; stage < s->stages; stage++)
+        f->stage[stage].done = 0;
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(b);
-        for (; i < f->end[rank]; i++)
-            sched_build_add(b, SCHED_F, f->order[i], f->done[f->order[i]]++);
+        for (; i < f->rank[rank].end; i++)
+            sched_build_add(b, SCHED_F, f->order[i], f->stage[f->order[i]].done++);
     }
     return b->err;
 }
@@ -109,11 +99,8 @@ enum err sched_make_forward(const struct sched_shape *shape, const uint16_t *pla
     struct forward f = {.s = &b.s};
     if (b.err == ERR_OK)
         b.err = make(&f, &b);
-    mem_free(f.last);
-    mem_free(f.end);
-    mem_free(f.below);
-    mem_free(f.done);
-    mem_free(f.there);
+    mem_free(f.rank);
+    mem_free(f.stage);
     mem_free(f.order);
     return sched_build_done(&b, out);
 }

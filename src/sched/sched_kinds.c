@@ -123,28 +123,24 @@ void sched_kind_meant_add(const char *name, struct text *out)
 
 /* ---- making one ---- */
 
-static enum err unknown(const char *name)
-{
-    struct text t = {0};
-    sched_kind_meant_add(name, &t);
-    text_add(&t, "; use one of ");
-    for (int i = 0; i < KIND_COUNT; i++)
-        text_add(&t, "%s%s", i ? ", " : "", kinds[i]->name);
-    enum err err = t.err;
-    if (err == ERR_OK)
-        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "schedule \"%.64s\" is not known%s", name,
-                      t.s);
-    text_free(&t);
-    return err;
-}
-
 /* The schedule of that name, if the shape is one for it. */
 static enum err find(const char *name, const struct sched_shape *shape,
                      const struct sched_kind **out)
 {
     const struct sched_kind *kind = sched_kind_find(name);
-    if (!kind)
-        return unknown(name);
+    if (!kind) {
+        struct text t = {0};
+        sched_kind_meant_add(name, &t);
+        text_add(&t, "; use one of ");
+        for (int i = 0; i < KIND_COUNT; i++)
+            text_add(&t, "%s%s", i ? ", " : "", kinds[i]->name);
+        enum err err = t.err;
+        if (err == ERR_OK)
+            err = err_set(ERR_CONFIG, __FILE__, __LINE__, "schedule \"%.64s\" is not known%s", name,
+                          t.s);
+        text_free(&t);
+        return err;
+    }
     TRY(sched_shape_check(name, shape));
     if (shape->group != 0 && !kind->groups)
         FAIL(ERR_CONFIG, "schedule %s: group %d, but it runs no groups of microbatches; use group "
@@ -167,8 +163,7 @@ enum err sched_make_for(const char *name, const struct sched_shape *shape,
                          "0, or schedule zb-1p",
              name, cost->limit);
     bool made_for = kind->make_for && (cost || !kind->make);
-    TRY(made_for ? kind->make_for(shape, cost, out) : kind->make(shape, out));
-    return ERR_OK;
+    return made_for ? kind->make_for(shape, cost, out) : kind->make(shape, out);
 }
 
 enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
@@ -184,6 +179,5 @@ enum err sched_make_sliced(const char *name, const struct sched_shape *shape, in
     if (!kind->make_sliced)
         FAIL(ERR_CONFIG, "schedule %s: slices %d, but it runs whole sequences; leave slices out, "
                          "or use seq1f1b", name, slices);
-    TRY(kind->make_sliced(shape, slices, out));
-    return ERR_OK;
+    return kind->make_sliced(shape, slices, out);
 }

@@ -10,41 +10,33 @@
 
 #include "base/mem.h"
 
-struct message {
-    uint16_t stage, mb;
-}; /* named by the stage that uses it */
-
 struct lowering {
     const struct sched *s;
     const struct sched_lower_args *args;
     struct sched_build out;
     struct sched_channels channels;
-    int64_t *queue;       /* owned; [channels + 1] start of each channel's messages */
-    int64_t *head;        /* owned; [channels] next message to receive */
-    struct message *sent; /* owned; in the order of sending, channel after channel */
+    /* owned; [channels + 1] start of each channel's messages; next message to receive */
+    struct queue { int64_t start, head; } *queue;
+    struct sched_instr *sent; /* owned; in the order of sending, channel after channel; the stage
+                                 that uses it */
     uint8_t *got;         /* owned; [2 * stages * m] by kind, using stage, mb */
     int *left;            /* owned; [stages] weight gradients still to come, before a REDUCE */
-    bool *away;           /* owned; [replicas * stages] weights are dropped */
-    int64_t *gathered;    /* owned; [replicas * stages] place of the list's last GATHER */
+    /* owned; [replicas * stages] place of the list's last GATHER; weights are dropped */
+    struct weights { int64_t gathered; bool away; } *weights;
 };
 
-/* The message of kind `kind` for (stage, mb). */
-static int channel_of(const struct lowering *l, int kind, int stage, int mb)
-{
-    return sched_channel_of(l->s, &l->channels, kind,
-                            (struct sched_instr){.stage = (uint16_t)stage, .mb = (uint16_t)mb});
-}
-
-/* Does this instruction make a message, and of which kind? -1: no. Its channel in *channel. */
-static int makes(const struct lowering *l, struct sched_instr in, int *channel)
+/* Does this instruction make a message, and of which kind? -1: no. What it is for in *to, and its
+ * channel in *channel. */
+static int makes(const struct lowering *l, struct sched_instr in, struct sched_instr *to,
+                 int *channel)
 {
     if (in.op == SCHED_W || in.op >= SCHED_R)
         return -1;
-    int kind = sched_kind_of(in.op);
-    int to = sched_sent_to(l->s, kind, in.stage, in.mb);
-    if (to < 0)
+    int kind = sched_kind_of(in.op), stage = sched_sent_to(l->s, kind, in.stage, in.mb);
+    if (stage < 0)
         return -1;
-    *channel = channel_of(l, kind, to, in.mb);
+    *to = (struct sched_instr){.stage = (uint16_t)stage, .mb = in.mb};
+    *channel = sched_channel_of(l->s, &l->channels, kind, *to);
     return kind;
 }
 
@@ -52,56 +44,43 @@ static int makes(const struct lowering *l, struct sched_instr in, int *channel)
 static enum err fill_queues(struct lowering *l)
 {
     const struct sched *s = l->s;
-    int64_t n = s->begin[s->p];
-    int channel;
-    for (int64_t i = 0; i < n; i++)
-        if (makes(l, s->instr[i], &channel) >= 0)
-            l->queue[channel + 1]++;
-    for (int c = 0; c < l->channels.n; c++) {
-        l->queue[c + 1] += l->queue[c];
-        l->head[c] = l->queue[c];
+    struct sched_instr to;
+    int channel, channels = l->channels.n;
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (makes(l, s->instr[i], &to, &channel) >= 0)
+            l->queue[channel + 1].start++;
+    for (int c = 0; c < channels; c++) {
+        l->queue[c + 1].start += l->queue[c].start;
+        l->queue[c].head = l->queue[c].start;
     }
-    TRY(mem_new(l->queue[l->channels.n], sizeof *l->sent, "schedule messages", &l->sent));
-    for (int64_t i = 0; i < n; i++) {
-        struct sched_instr in = s->instr[i];
-        int kind = makes(l, in, &channel);
-        if (kind >= 0)
-            l->sent[l->head[channel]++] = (struct message){
-                .stage = (uint16_t)sched_sent_to(s, kind, in.stage, in.mb),
-                .mb = in.mb,
-            };
-    }
-    for (int c = 0; c < l->channels.n; c++)
-        l->head[c] = l->queue[c];
+    TRY(mem_new(l->queue[channels].start, sizeof *l->sent, "schedule messages", &l->sent));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        if (makes(l, s->instr[i], &to, &channel) >= 0)
+            l->sent[l->queue[channel].head++] = to;
+    for (int c = 0; c < channels; c++)
+        l->queue[c].head = l->queue[c].start;
     return ERR_OK;
 }
 
-/* Takes messages from the channel until that of (stage, mb) is there. */
-static void receive(struct lowering *l, int kind, int stage, int mb)
+/* Before F, B or I its input: messages are taken from the channel until that is there. */
+static void receive(struct lowering *l, struct sched_instr in)
 {
-    int channel = channel_of(l, kind, stage, mb);
-    uint8_t *got = l->got + (int64_t)kind * l->s->stages * l->s->m;
-    if (channel < 0)
+    if (in.op != SCHED_F && in.op != SCHED_B && in.op != SCHED_I)
         return;
-    while (!got[(int64_t)stage * l->s->m + mb]) {
-        ENSURE(l->head[channel] < l->queue[channel + 1]);
-        struct message next = l->sent[l->head[channel]++];
+    int kind = sched_kind_of(in.op), channel = sched_channel_of(l->s, &l->channels, kind, in);
+    uint8_t *got = l->got + (int64_t)kind * l->s->stages * l->s->m;
+    while (channel >= 0 && !got[(int64_t)in.stage * l->s->m + in.mb]) {
+        ENSURE(l->queue[channel].head < l->queue[channel + 1].start);
+        struct sched_instr next = l->sent[l->queue[channel].head++];
         got[(int64_t)next.stage * l->s->m + next.mb] = 1;
         sched_build_add(&l->out, kind == 0 ? SCHED_RECV_F : SCHED_RECV_B, next.stage, next.mb);
     }
 }
 
-static void before(struct lowering *l, struct sched_instr in)
-{
-    if (in.op == SCHED_F)
-        receive(l, 0, in.stage, in.mb);
-    else if (in.op == SCHED_B || in.op == SCHED_I)
-        receive(l, 1, in.stage, in.mb);
-}
-
 static void after(struct lowering *l, struct sched_instr in)
 {
-    int channel, kind = makes(l, in, &channel);
+    struct sched_instr to;
+    int channel, kind = makes(l, in, &to, &channel);
     if (kind >= 0)
         sched_build_add(&l->out, kind == 0 ? SCHED_SEND_F : SCHED_SEND_B, in.stage, in.mb);
     if (in.op == SCHED_B || in.op == SCHED_W)
@@ -113,14 +92,14 @@ static void after(struct lowering *l, struct sched_instr in)
 static bool stays(struct lowering *l, int64_t i)
 {
     struct sched_instr in = l->s->instr[i];
-    int h = sched_stage_replica_on(l->s, in.stage, l->out.rank);
+    struct weights *w = &l->weights[sched_stage_replica_on(l->s, in.stage, l->out.rank)];
     bool used = in.op == SCHED_REDUCE ? l->args->reduce && l->s->replicas == 1 : l->args->shared;
     l->out.s.passed[sched_shards_name(in.op)] += !used;
     if (!used || in.op == SCHED_REDUCE)
         return used;
-    bool whole = !l->away[h];
-    l->away[h] = in.op == SCHED_DROP;
-    return in.op == SCHED_DROP ? i < l->gathered[h] : !whole;
+    bool whole = !w->away;
+    w->away = in.op == SCHED_DROP;
+    return in.op == SCHED_DROP ? i < w->gathered : !whole;
 }
 
 /* One instruction, or a pair, with all R in front of it, of which none is last in a list, by V3;
@@ -133,7 +112,7 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
     bool pair = in[lead].op == SCHED_OVERLAP_F_B;
     int first = lead + pair, n = lead + (pair ? 3 : 1);
     for (int i = first; i < n; i++)
-        before(l, in[i]);
+        receive(l, in[i]);
     for (int i = 0; i < n; i++)
         if (!sched_op_shards(in[i].op) || stays(l, in + i - l->s->instr))
             sched_build_copy(&l->out, in[i]);
@@ -154,10 +133,10 @@ static void end_rank(struct lowering *l, int rank)
 {
     int first = 0, last = l->s->stages - 1;
     bool tied = l->args->tied && l->s->replicas == 1 && l->s->place[first] != l->s->place[last];
-    if (l->args->reduce)
+    if (l->args->reduce) {
         add_each(l, rank, SCHED_REDUCE);
-    if (l->args->reduce)
         sched_build_add(&l->out, SCHED_WAIT, 0, 0);
+    }
     if (l->args->step)
         add_each(l, rank, SCHED_REPLICA_REDUCE);
     if (tied && l->s->place[first] == rank)
@@ -173,14 +152,12 @@ static void end_rank(struct lowering *l, int rank)
 static enum err lower(struct lowering *l)
 {
     const struct sched *s = l->s;
+    static const char what[] = "schedule messages";
     TRY(sched_channels_make(s, &l->channels));
-    TRY(mem_new(l->channels.n + 1, sizeof *l->queue, "schedule messages", &l->queue));
-    TRY(mem_new(l->channels.n, sizeof *l->head, "schedule messages", &l->head));
-    TRY(mem_new(2 * (int64_t)s->stages * s->m, 1, "schedule messages", &l->got));
-    TRY(mem_new(s->stages, sizeof *l->left, "schedule messages", &l->left));
-    int64_t stage_replicas = (int64_t)s->replicas * s->stages;
-    TRY(mem_new(stage_replicas, sizeof *l->away, "schedule messages", &l->away));
-    TRY(mem_new(stage_replicas, sizeof *l->gathered, "schedule messages", &l->gathered));
+    TRY(mem_new(l->channels.n + 1, sizeof *l->queue, what, &l->queue));
+    TRY(mem_new(2 * (int64_t)s->stages * s->m, 1, what, &l->got));
+    TRY(mem_new(s->stages, sizeof *l->left, what, &l->left));
+    TRY(mem_new((int64_t)s->replicas * s->stages, sizeof *l->weights, what, &l->weights));
     TRY(fill_queues(l));
     for (int stage = 0; stage < s->stages; stage++)
         l->left[stage] = s->m;
@@ -190,7 +167,7 @@ static enum err lower(struct lowering *l)
             if (s->instr[i].op == SCHED_REDUCE)
                 l->left[stage] = 0; /* it stands there: none is added */
             if (s->instr[i].op == SCHED_GATHER)
-                l->gathered[sched_stage_replica_on(s, stage, rank)] = i;
+                l->weights[sched_stage_replica_on(s, stage, rank)].gathered = i;
         }
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&l->out);
@@ -201,7 +178,7 @@ static enum err lower(struct lowering *l)
     return l->out.err;
 }
 
-static enum err check_asked(const struct sched *s, const struct sched_lower_args *a)
+enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out)
 {
     if (s->lowered)
         FAIL(ERR_INTERNAL, "schedule %s is lowered already", s->name);
@@ -212,12 +189,6 @@ static enum err check_asked(const struct sched *s, const struct sched_lower_args
              "schedule %s has two replicas and a tied embedding, and the last stage of one is on a "
              "rank without a first stage; let the second replica mirror the first",
              s->name);
-    return ERR_OK;
-}
-
-enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, struct sched *out)
-{
-    TRY(check_asked(s, a));
     TRY(sched_check_compute(s));
     struct lowering l = {.s = s, .args = a};
     sched_build_from(&l.out, s);
@@ -227,11 +198,9 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
     enum err err = sched_build_done(&l.out, out);
     sched_channels_free(&l.channels);
     mem_free(l.queue);
-    mem_free(l.head);
     mem_free(l.sent);
     mem_free(l.got);
     mem_free(l.left);
-    mem_free(l.away);
-    mem_free(l.gathered);
+    mem_free(l.weights);
     return err;
 }

@@ -48,8 +48,9 @@ static enum err write_ranks(const struct sched *s, struct sched_build *out)
     return out->err;
 }
 
-static enum err check_asked(const struct sched *s)
+enum err sched_recompute(const struct sched *s, struct sched *out)
 {
+    struct sched_build b;
     if (s->lowered || s->forward_only)
         FAIL(ERR_CONFIG, "schedule %s: recompute is asked for, and the list has %s; use a list of "
                          "F and B, or of F, I and W",
@@ -59,13 +60,7 @@ static enum err check_asked(const struct sched *s)
                          "sequence needs the keys and values of those before it, which recompute "
                          "gives back; use slices 1, or leave recompute out",
              s->name, s->slices);
-    return sched_check_compute(s);
-}
-
-enum err sched_recompute(const struct sched *s, struct sched *out)
-{
-    struct sched_build b;
-    TRY(check_asked(s));
+    TRY(sched_check_compute(s));
     sched_build_from(&b, s);
     if (b.err == ERR_OK)
         b.err = write_ranks(s, &b);

@@ -420,38 +420,13 @@ static void try_plan(struct search *s, struct sched_walk *w)
     }
 }
 
-/* The same of a list. */
-static void try_list(struct search *s, struct sched_walk *w, const struct sched *from)
-{
-    static const uint8_t kind[2][SCHED_W + 1] = {{VBLOCK_F0, 0, VBLOCK_B0, VBLOCK_W0},
-                                                 {VBLOCK_F1, 0, VBLOCK_B1, VBLOCK_W1}};
-    for (int64_t i = 0; i < from->begin[from->p]; i++)
-        s->plan[i] = kind[from->instr[i].stage >= s->p][from->instr[i].op];
-    try_plan(s, w);
-}
-
-static enum err try_orders(struct search *s, struct sched_walk *w, const struct sched_shape *shape)
-{
-    static const struct sched_kind *const blocks[] = {&sched_v_half, &sched_v_min};
-    try_list(s, w, w->s);
-    for (int i = 0; i < 2; i++) {
-        struct sched made;
-        TRY(blocks[i]->make(shape, &made));
-        try_list(s, w, &made);
-        sched_free(&made);
-    }
-    for (int i = 0; i < GROWN; i++) {
-        grow(s, preference[i]);
-        memcpy(s->plan, s->list, (size_t)s->p * (size_t)s->row);
-        try_plan(s, w);
-    }
-    return ERR_OK;
-}
-
 static enum err search_v(struct search *s, const struct sched_shape *shape,
                          const struct sched *first)
 {
-    struct sched_walk w;
+    static const struct sched_kind *const blocks[] = {&sched_v_half, &sched_v_min};
+    static const uint8_t kind[2][SCHED_W + 1] = {{VBLOCK_F0, 0, VBLOCK_B0, VBLOCK_W0},
+                                                 {VBLOCK_F1, 0, VBLOCK_B1, VBLOCK_W1}};
+    struct sched_walk w = {0};
     enum err err = ERR_OK;
     for (s->width = 1; s->width < s->p;)
         s->width *= 2;
@@ -461,7 +436,21 @@ static enum err search_v(struct search *s, const struct sched_shape *shape,
     TRY_OR(out_close, sched_walk_open(&w, first));
     w.step = step;
     w.arg = s;
-    TRY_OR(out_close, try_orders(s, &w, shape));
+    for (int k = 0; k < 3; k++) {
+        struct sched made = {0};
+        if (k > 0)
+            TRY_OR(out_close, blocks[k - 1]->make(shape, &made));
+        const struct sched *from = k > 0 ? &made : first;
+        for (int64_t i = 0; i < from->begin[from->p]; i++)
+            s->plan[i] = kind[from->instr[i].stage >= s->p][from->instr[i].op];
+        sched_free(&made);
+        try_plan(s, &w);
+    }
+    for (int i = 0; i < GROWN; i++) {
+        grow(s, preference[i]);
+        memcpy(s->plan, s->list, (size_t)s->p * (size_t)s->row);
+        try_plan(s, &w);
+    }
 out_close:
     sched_walk_close(&w);
     return err;
@@ -495,55 +484,45 @@ static enum err check_cost(const char *name, const struct sched_cost *c, int sta
     return ERR_OK;
 }
 
-static enum err search(struct search *s, const struct sched_shape *shape,
-                       const struct sched *first)
-{
-    int64_t passes = (int64_t)s->p * s->row;
-    TRY(mem_new(s->p, sizeof *s->rank, "schedule search", &s->rank));
-    TRY(mem_new(2 * (int64_t)s->chunks * s->p * s->m, sizeof *s->end, "schedule search", &s->end));
-    TRY(mem_new(passes, 1, "schedule search", &s->list));
-    TRY(mem_new(passes, 1, "schedule search", &s->best));
-    if (s->chunks == 2)
-        TRY(search_v(s, shape, first));
-    for (int choice = ROUND_CHOICES - 1; s->chunks == 1 && choice >= 0; choice--)
-        run_rounds(s, choice);
-    ENSURE(s->cost < LATER); /* what is grown has room */
-    return ERR_OK;
-}
-
-static enum err emit(const struct search *s, const char *name, const struct sched_shape *shape,
-                     struct sched *out)
-{
-    struct sched_build b;
-    sched_build_open(&b, name, shape);
-    if (s->chunks == 2)
-        sched_build_zigzag(&b);
-    for (int rank = 0; rank < s->p; rank++) {
-        int next[VBLOCK_KINDS] = {0};
-        sched_build_rank(&b);
-        for (int i = 0; i < s->row; i++) {
-            int kind = s->best[(int64_t)rank * s->row + i];
-            sched_build_add(&b, sched_vblock_op(kind), sched_vblock_stage(s->p, rank, kind),
-                            next[kind]++);
-        }
-    }
-    return sched_build_done(&b, out);
-}
-
 enum err sched_search(const struct sched_kind *kind, const struct sched_shape *shape,
                       const struct sched_cost *cost, const struct sched *first,
                       struct sched *out)
 {
+    static const char what[] = "schedule search";
     struct search s = {.p = shape->p, .m = shape->m, .chunks = shape->v, .cost = LATER,
                        .row = 3 * shape->v * shape->m, .c = {1, 1, 1, 0, 0.5, 0, NULL}};
+    struct sched_build b = {0};
     if (cost)
         s.c = *cost;
     if (s.c.limit == 0)
         s.c.limit = (double)kind->limit * shape->p;
     TRY(check_cost(kind->name, &s.c, shape->v * shape->p, shape->v));
-    enum err err = search(&s, shape, first);
-    if (err == ERR_OK)
-        err = emit(&s, kind->name, shape, out);
+    sched_build_open(&b, kind->name, shape);
+    if (s.chunks == 2)
+        sched_build_zigzag(&b);
+    int64_t passes = (int64_t)s.p * s.row, ends = 2 * (int64_t)s.chunks * s.p * s.m;
+    enum err err = b.err;
+    TRY_OR(out, err);
+    TRY_OR(out, mem_new(s.p, sizeof *s.rank, what, &s.rank));
+    TRY_OR(out, mem_new(ends, sizeof *s.end, what, &s.end));
+    TRY_OR(out, mem_new(passes, 1, what, &s.list));
+    TRY_OR(out, mem_new(passes, 1, what, &s.best));
+    if (s.chunks == 2)
+        TRY_OR(out, search_v(&s, shape, first));
+    for (int choice = ROUND_CHOICES - 1; s.chunks == 1 && choice >= 0; choice--)
+        run_rounds(&s, choice);
+    ENSURE(s.cost < LATER); /* what is grown has room */
+    for (int rank = 0; rank < s.p; rank++) {
+        int next[VBLOCK_KINDS] = {0};
+        sched_build_rank(&b);
+        for (int i = 0; i < s.row; i++) {
+            int pass = s.best[(int64_t)rank * s.row + i];
+            sched_build_add(&b, sched_vblock_op(pass), sched_vblock_stage(s.p, rank, pass),
+                            next[pass]++);
+        }
+    }
+out:
+    b.err = b.err == ERR_OK ? err : b.err;
     mem_free(s.rank);
     mem_free(s.end);
     mem_free(s.list);
@@ -551,5 +530,5 @@ enum err sched_search(const struct sched_kind *kind, const struct sched_shape *s
     mem_free(s.plan);
     mem_free(s.look);
     mem_free(s.tree);
-    return err;
+    return sched_build_done(&b, out);
 }

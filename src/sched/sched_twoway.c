@@ -29,7 +29,7 @@ struct writer {
     struct sched_build *b;
     const struct sched_twoway *t;
     int f[2], d[2];    /* next forward and next backward, near and far */
-    struct sched_twoway_w { int side, nth; } *queue; /* owned; weight halves */
+    struct half { int side, nth; } *queue; /* owned; weight halves */
     int head, tail;
 };
 
@@ -56,12 +56,12 @@ static void backward(struct writer *w, int side, bool halves)
     int nth = w->d[side]++;
     add(w, halves ? SCHED_I : SCHED_B, side, nth);
     if (halves)
-        w->queue[w->tail++] = (struct sched_twoway_w){side, nth};
+        w->queue[w->tail++] = (struct half){side, nth};
 }
 
 static void weight(struct writer *w)
 {
-    struct sched_twoway_w next = w->queue[w->head++];
+    struct half next = w->queue[w->head++];
     add(w, SCHED_W, next.side, next.nth);
 }
 
@@ -77,51 +77,6 @@ static void pair(struct writer *w, int side)
 
 enum { NEAR, FAR };
 
-static void fill(struct writer *w, int after, int q)
-{
-    for (int i = 0; i < 2 * after; i++)
-        forward(w, NEAR);
-    for (int i = 0; i <= q; i++) {
-        forward(w, NEAR);
-        forward(w, FAR);
-    }
-    for (int i = 0; i < after; i++) {
-        backward(w, FAR, true);
-        weight(w);
-        forward(w, FAR);
-    }
-}
-
-/* On the rank in the middle the first pair would need its own forward. */
-static void steady(struct writer *w, int pairs, bool middle)
-{
-    for (int i = 0; i < pairs; i++) {
-        if (i == 0 && middle) {
-            forward(w, NEAR);
-            backward(w, FAR, false);
-        } else {
-            pair(w, NEAR);
-        }
-        pair(w, FAR);
-    }
-}
-
-static void drain(struct writer *w, int after, int q)
-{
-    for (int i = 0; i < after; i++) {
-        backward(w, FAR, false);
-        pair(w, FAR);
-    }
-    for (int i = 0; i < 2 * (q + 1); i++) /* far and near in turn; the second half in halves */
-        backward(w, i % 2 == 0 ? FAR : NEAR, i > q);
-    for (int i = 0; i < after; i++) {
-        weight(w);
-        backward(w, NEAR, true);
-    }
-    while (w->head < w->tail)
-        weight(w);
-}
-
 void sched_twoway_write(struct sched_build *b, const struct sched_twoway *t)
 {
     struct writer w = {.b = b, .t = t};
@@ -131,8 +86,37 @@ void sched_twoway_write(struct sched_build *b, const struct sched_twoway *t)
         b->err = mem_new(2 * (int64_t)n, sizeof *w.queue, "schedule weight halves", &w.queue);
     if (b->err != ERR_OK)
         return;
-    fill(&w, after, t->q);
-    steady(&w, n - 2 * t->h + t->q + 1, after == 0);
-    drain(&w, after, t->q);
+    for (int i = 0; i < 2 * after; i++)
+        forward(&w, NEAR);
+    for (int i = 0; i <= t->q; i++) {
+        forward(&w, NEAR);
+        forward(&w, FAR);
+    }
+    for (int i = 0; i < after; i++) {
+        backward(&w, FAR, true);
+        weight(&w);
+        forward(&w, FAR);
+    }
+    for (int i = 0; i < n - 2 * t->h + t->q + 1; i++) {
+        if (i == 0 && after == 0) { /* in the middle the first pair would need its own forward */
+            forward(&w, NEAR);
+            backward(&w, FAR, false);
+        } else {
+            pair(&w, NEAR);
+        }
+        pair(&w, FAR);
+    }
+    for (int i = 0; i < after; i++) {
+        backward(&w, FAR, false);
+        pair(&w, FAR);
+    }
+    for (int i = 0; i < 2 * (t->q + 1); i++) /* far and near in turn; the second half in halves */
+        backward(&w, i % 2 == 0 ? FAR : NEAR, i > t->q);
+    for (int i = 0; i < after; i++) {
+        weight(&w);
+        backward(&w, NEAR, true);
+    }
+    while (w.head < w.tail)
+        weight(&w);
     mem_free(w.queue);
 }

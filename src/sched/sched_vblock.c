@@ -328,15 +328,22 @@ static void pack(struct grid *g)
 
 /* ---- the whole ---- */
 
+enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape)
+{
+    *b = (struct vblock){.name = name, .shape = shape};
+    return mem_new(shape->p, sizeof *b->at, "schedule block", &b->at);
+}
+
 static enum err fill_grid(struct grid *g)
 {
+    static const char what[] = "schedule block";
     int64_t cells = (int64_t)g->p * g->per_rank;
-    TRY(mem_new(cells, sizeof *g->raw, "schedule block", &g->raw));
-    TRY(mem_new(cells, sizeof *g->put, "schedule block", &g->put));
-    TRY(mem_new(cells, sizeof *g->ranks, "schedule block", &g->ranks));
-    TRY(mem_new(g->p, sizeof *g->n, "schedule block", &g->n));
-    TRY(mem_new(g->p, sizeof *g->run, "schedule block", &g->run));
-    TRY(mem_new((int64_t)VBLOCK_PASSES * g->p * g->m, sizeof *g->end, "schedule block", &g->end));
+    TRY(mem_new(cells, sizeof *g->raw, what, &g->raw));
+    TRY(mem_new(cells, sizeof *g->put, what, &g->put));
+    TRY(mem_new(cells, sizeof *g->ranks, what, &g->ranks));
+    TRY(mem_new(g->p, sizeof *g->n, what, &g->n));
+    TRY(mem_new(g->p, sizeof *g->run, what, &g->run));
+    TRY(mem_new((int64_t)VBLOCK_PASSES * g->p * g->m, sizeof *g->end, what, &g->end));
     forget_ends(g);
     for (int rank = 0; rank < g->p; rank++)
         lay_rank(g, rank);
@@ -348,37 +355,24 @@ static enum err fill_grid(struct grid *g)
     return ERR_OK;
 }
 
-static enum err emit(const struct grid *g, struct sched *out)
-{
-    struct sched_build build;
-    bool whole = g->b->whole;
-    sched_build_open(&build, g->b->name, g->b->shape);
-    sched_build_zigzag(&build);
-    for (int rank = 0; rank < g->p; rank++) {
-        const struct cell *cell = row(whole ? g->put : g->raw, g, rank);
-        sched_build_rank(&build);
-        for (int i = 0; i < g->per_rank; i++) {
-            enum sched_op op = sched_vblock_op(cell[i].kind);
-            sched_build_add(&build, whole && op == SCHED_I ? SCHED_B : op,
-                            sched_vblock_stage(g->p, rank, cell[i].kind), cell[i].mb);
-        }
-    }
-    return sched_build_done(&build, out);
-}
-
-enum err sched_vblock_open(struct vblock *b, const char *name, const struct sched_shape *shape)
-{
-    *b = (struct vblock){.name = name, .shape = shape};
-    return mem_new(shape->p, sizeof *b->at, "schedule block", &b->at);
-}
-
 enum err sched_vblock_make(struct vblock *b, struct sched *out)
 {
     struct grid g = {.b = b, .p = b->shape->p, .m = b->shape->m};
+    struct sched_build build;
     g.per_rank = (b->whole ? VBLOCK_PASSES : VBLOCK_KINDS) * g.m;
-    enum err err = fill_grid(&g);
-    if (err == ERR_OK)
-        err = emit(&g, out);
+    sched_build_open(&build, b->name, b->shape);
+    sched_build_zigzag(&build);
+    if (build.err == ERR_OK)
+        build.err = fill_grid(&g);
+    for (int rank = 0; build.err == ERR_OK && rank < g.p; rank++) {
+        const struct cell *cell = row(b->whole ? g.put : g.raw, &g, rank);
+        sched_build_rank(&build);
+        for (int i = 0; i < g.per_rank; i++) {
+            enum sched_op op = sched_vblock_op(cell[i].kind);
+            sched_build_add(&build, b->whole && op == SCHED_I ? SCHED_B : op,
+                            sched_vblock_stage(g.p, rank, cell[i].kind), cell[i].mb);
+        }
+    }
     mem_free(g.raw);
     mem_free(g.put);
     mem_free(g.ranks);
@@ -386,5 +380,5 @@ enum err sched_vblock_make(struct vblock *b, struct sched *out)
     mem_free(g.run);
     mem_free(g.end);
     mem_free(b->at);
-    return err;
+    return sched_build_done(&build, out);
 }

@@ -42,56 +42,41 @@ static void add_iw(struct writer *k, int chunk)
     add(k, SCHED_W, chunk);
 }
 
-static void fill(struct writer *k, int p, int rank)
-{
-    for (int n = 0; n < 2 * (p - rank) - 1; n++)
-        add(k, SCHED_F, 0);
-    for (int n = 0; n < rank; n++) {
-        add(k, SCHED_F, 1);
-        add(k, SCHED_F, 0);
-    }
-    for (int n = 0; n < p - rank; n++) {
-        add(k, SCHED_F, 1);
-        add_iw(k, 1);
-    }
-}
-
-static void steady(struct writer *k, int through)
-{
-    while (k->f[1] < k->f[0] || k->f[0] < through) {
-        if (k->f[0] < through)
-            add(k, SCHED_F, 0);
-        add_iw(k, 0);
-        add(k, SCHED_F, 1);
-        add_iw(k, 1);
-    }
-}
-
-static void drain(struct writer *k, int p, int rank)
-{
-    for (int n = 0; n < rank; n++) {
-        add(k, SCHED_I, 0);
-        add(k, SCHED_I, 1);
-    }
-    for (int n = 0; n < p - rank; n++)
-        add_iw(k, 0);
-    for (int chunk = 1; chunk >= 0; chunk--)
-        while (k->w[chunk] < k->i[chunk])
-            add(k, SCHED_W, chunk);
-}
-
 static enum err make(const struct sched_shape *shape, struct sched *out)
 {
     struct sched_build b;
-    int p = shape->p;
+    int p = shape->p, through = (int)num_max(2 * p - 1, shape->m);
     sched_build_open(&b, "zb-v", shape);
     sched_build_zigzag(&b);
     for (int rank = 0; rank < p; rank++) {
         struct writer k = {.b = &b, .stage = {rank, 2 * p - 1 - rank}, .m = shape->m};
         sched_build_rank(&b);
-        fill(&k, p, rank);
-        steady(&k, (int)num_max(2 * p - 1, shape->m));
-        drain(&k, p, rank);
+        for (int n = 0; n < 2 * (p - rank) - 1; n++)
+            add(&k, SCHED_F, 0);
+        for (int n = 0; n < rank; n++) {
+            add(&k, SCHED_F, 1);
+            add(&k, SCHED_F, 0);
+        }
+        for (int n = 0; n < p - rank; n++) {
+            add(&k, SCHED_F, 1);
+            add_iw(&k, 1);
+        }
+        while (k.f[1] < k.f[0] || k.f[0] < through) {
+            if (k.f[0] < through)
+                add(&k, SCHED_F, 0);
+            add_iw(&k, 0);
+            add(&k, SCHED_F, 1);
+            add_iw(&k, 1);
+        }
+        for (int n = 0; n < rank; n++) {
+            add(&k, SCHED_I, 0);
+            add(&k, SCHED_I, 1);
+        }
+        for (int n = 0; n < p - rank; n++)
+            add_iw(&k, 0);
+        for (int chunk = 1; chunk >= 0; chunk--)
+            while (k.w[chunk] < k.i[chunk])
+                add(&k, SCHED_W, chunk);
     }
     return sched_build_done(&b, out);
 }
