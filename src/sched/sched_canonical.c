@@ -50,24 +50,6 @@ static void weight(struct canonical *c, struct sched_instr in)
         sched_build_add(&c->out, SCHED_W, in.stage, mb);
 }
 
-/* One instruction, or a pair; returns how many those are. */
-static int rewrite(struct canonical *c, const struct sched_instr *in)
-{
-    if (in->op == SCHED_B || in->op == SCHED_W) {
-        weight(c, *in);
-        return 1;
-    }
-    if (in->op != SCHED_OVERLAP_F_B) {
-        sched_build_add(&c->out, (enum sched_op)in->op, in->stage, in->mb);
-        return 1;
-    }
-    if (has_turn(c, in[2]))
-        sched_build_add(&c->out, SCHED_OVERLAP_F_B, in->stage, in->mb);
-    sched_build_add(&c->out, SCHED_F, in[1].stage, in[1].mb);
-    weight(c, in[2]);
-    return 3;
-}
-
 /* The gradient of the head's matrix comes with the forwards of the last stage. */
 static enum err check_head(const struct sched *s, int rank)
 {
@@ -103,8 +85,13 @@ static enum err write_ranks(struct canonical *c)
         }
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(&c->out);
-        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1];)
-            i += rewrite(c, &s->instr[i]);
+        for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
+            struct sched_instr in = s->instr[i];
+            if (in.op == SCHED_B || in.op == SCHED_W)
+                weight(c, in); /* a pair without its turn is written apart */
+            else if (in.op != SCHED_OVERLAP_F_B || has_turn(c, s->instr[i + 2]))
+                sched_build_add(&c->out, (enum sched_op)in.op, in.stage, in.mb);
+        }
     }
     for (int h = 0; !s->forward_only && h < s->replicas * s->stages; h++)
         ENSURE(c->added[h] == c->count[h / s->stages]);

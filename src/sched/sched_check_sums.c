@@ -171,42 +171,35 @@ static enum err check_shared(const struct sched_checker *c, int h, uint32_t at)
     return head < 0 ? ERR_OK : check_summands(c, head, at);
 }
 
-static enum err check_merge(const struct sched_checker *c, int h)
-{
-    const struct sched *s = c->s;
-    int rank = s->place[h], stage = h % s->stages;
-    int64_t i = s->begin[rank] + c->merge[h] - 1;
-    struct sched_instr in = {.op = SCHED_REPLICA_REDUCE, .stage = (uint16_t)stage};
-    int peer = sched_peer(s, in, rank);
-    if (!c->merge[h])
-        return sched_broken(c, rank, s->begin[rank + 1] - 1,
-                            "the replicas of stage %d must be summed, but there is no "
-                            "%dREPLICA_REDUCE; add it", stage, stage);
-    if (s->instr[i].peer != peer)
-        return sched_broken(c, rank, i, "its peer is rank %d, the other replica is on rank %d; "
-                                        "use that", s->instr[i].peer, peer);
-    if (c->reduce[h] > c->merge[h])
-        return sched_broken(c, rank, i, "stage %d is reduced later, at place %u; move it after",
-                            stage, c->reduce[h] - 1);
-    TRY(check_summands(c, h, c->merge[h]));
-    return check_shared(c, h, c->merge[h]);
-}
-
 /* REPLICA_REDUCE: on all stage replicas when there are two replicas that are stepped or any is
  * summed, each after its summands and its REDUCE. */
 static enum err check_merges(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
-    int stage_replicas = s->replicas * s->stages;
-    if (s->replicas == 1)
-        return ERR_OK;
-    for (int h = 0; h < stage_replicas; h++)
+    int n = s->replicas == 1 ? 0 : s->replicas * s->stages;
+    for (int h = 0; h < n; h++)
         if (c->reduce[h])
             TRY(check_shared(c, h, c->reduce[h]));
-    if (!any_of(c->merge, stage_replicas) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
+    if (!any_of(c->merge, n) && !any_of(c->norm, s->p) && !any_of(c->step, s->p))
         return ERR_OK;
-    for (int h = 0; h < stage_replicas; h++)
-        TRY(check_merge(c, h));
+    for (int h = 0; h < n; h++) {
+        int rank = s->place[h], stage = h % s->stages;
+        int64_t i = s->begin[rank] + c->merge[h] - 1;
+        struct sched_instr in = {.op = SCHED_REPLICA_REDUCE, .stage = (uint16_t)stage};
+        int peer = sched_peer(s, in, rank);
+        if (!c->merge[h])
+            return sched_broken(c, rank, s->begin[rank + 1] - 1,
+                                "the replicas of stage %d must be summed, but there is no "
+                                "%dREPLICA_REDUCE; add it", stage, stage);
+        if (s->instr[i].peer != peer)
+            return sched_broken(c, rank, i, "its peer is rank %d, the other replica is on rank %d; "
+                                            "use that", s->instr[i].peer, peer);
+        if (c->reduce[h] > c->merge[h])
+            return sched_broken(c, rank, i, "stage %d is reduced later, at place %u; move it after",
+                                stage, c->reduce[h] - 1);
+        TRY(check_summands(c, h, c->merge[h]));
+        TRY(check_shared(c, h, c->merge[h]));
+    }
     return ERR_OK;
 }
 

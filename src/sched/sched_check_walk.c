@@ -51,36 +51,25 @@ static int step(void *arg, int rank, int64_t i)
     return waits(arg, i, &need) ? need.rank : -1;
 }
 
-static bool ended(const struct stuck *k, int rank)
-{
-    return k->walk.at[rank] == k->c->s->begin[rank + 1];
-}
-
-/* A rank of the circle: p steps along the waits from any stuck rank cannot but reach it. A rank
- * that ended is waited for only when an instruction it should have run is nowhere. */
-static int rank_in_circle(const struct stuck *k)
-{
-    struct sched_need need;
-    int rank = 0;
-    while (ended(k, rank))
-        rank++;
-    for (int n = 0; n < k->c->s->p; n++) {
-        ENSURE(!ended(k, rank) && waits(k, k->walk.at[rank], &need));
-        rank = need.rank;
-    }
-    return rank;
-}
-
 /* "1F0 of rank 1 (place 3) waits for 0F0 of rank 0, ..." once round, at most 8 links in words. */
 static enum err circle(const struct stuck *k, const char *what)
 {
     enum { LINKS = 8 };
     const struct sched *s = k->c->s;
     char words[2048] = "", cell[SCHED_CELL], on[SCHED_CELL];
+    struct sched_need need;
     size_t used = 0;
-    int first = rank_in_circle(k), rank = first, links = 0;
+    int rank = 0, links = 0;
+    while (k->walk.at[rank] == s->begin[rank + 1])
+        rank++;
+    /* p steps along the waits from any stuck rank cannot but reach the circle. A rank that ended is
+     * waited for only when an instruction it should have run is nowhere. */
+    for (int n = 0; n < s->p; n++) {
+        ENSURE(k->walk.at[rank] < s->begin[rank + 1] && waits(k, k->walk.at[rank], &need));
+        rank = need.rank;
+    }
+    int first = rank;
     do {
-        struct sched_need need;
         int64_t i = k->walk.at[rank];
         ENSURE(waits(k, i, &need));
         if (links < LINKS)

@@ -19,27 +19,11 @@ struct steps {
     uint16_t *next; /* owned; [replicas * stages] the segment that is updated next */
 };
 
-static enum err take_update(struct steps *k, int64_t i)
+static enum err take_step(struct steps *k, int64_t i)
 {
     const struct sched *s = k->c->s;
     struct sched_instr in = s->instr[i];
-    int segments = s->segments[in.stage];
-    uint16_t *next = &k->next[sched_stage_replica_on(s, in.stage, k->rank)];
-    if (*next > segments)
-        return sched_broken(k->c, k->rank, i, "all of stage %d is updated already; remove it",
-                            in.stage);
-    if (in.seg == 0 ? *next != 1 : in.seg != *next)
-        return sched_broken(k->c, k->rank, i,
-                            "of the %d segments of stage %d the next to be "
-                            "updated is %d; update each once, from 1 to the last",
-                            segments, in.stage, *next);
-    *next = (uint16_t)(in.seg == 0 ? segments + 1 : in.seg + 1);
-    return ERR_OK;
-}
-
-static enum err take_step(struct steps *k, int64_t i)
-{
-    int op = k->c->s->instr[i].op;
+    int op = in.op, segments = s->segments[in.stage];
     bool updates = op == SCHED_STEP || op == SCHED_UPDATE;
     bool behind = updates || sched_op_moves_weights(op) || op == SCHED_WAIT;
     if (updates && !k->norm)
@@ -57,7 +41,19 @@ static enum err take_step(struct steps *k, int64_t i)
     k->norm = k->norm || op == SCHED_NORM;
     k->step = k->step || op == SCHED_STEP;
     k->update = k->update || op == SCHED_UPDATE;
-    return op == SCHED_UPDATE ? take_update(k, i) : ERR_OK;
+    if (op != SCHED_UPDATE)
+        return ERR_OK;
+    uint16_t *next = &k->next[sched_stage_replica_on(s, in.stage, k->rank)];
+    if (*next > segments)
+        return sched_broken(k->c, k->rank, i, "all of stage %d is updated already; remove it",
+                            in.stage);
+    if (in.seg == 0 ? *next != 1 : in.seg != *next)
+        return sched_broken(k->c, k->rank, i,
+                            "of the %d segments of stage %d the next to be "
+                            "updated is %d; update each once, from 1 to the last",
+                            segments, in.stage, *next);
+    *next = (uint16_t)(in.seg == 0 ? segments + 1 : in.seg + 1);
+    return ERR_OK;
 }
 
 /* Of each stage here all segments are updated, where any is. */

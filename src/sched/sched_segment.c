@@ -20,62 +20,53 @@
 
 #include "base/mem.h"
 
-struct cutting {
-    const struct sched *s;
-    const uint8_t *segments; /* borrowed; [stages] */
-    bool *apart;             /* owned; [stages] between the last gradient and its sum the rank
-                                computes: the list says where the sum starts */
-    bool summed, redo;
-    struct sched_build out;
-};
-
-/* All segments of a backward, each with its recompute before it and its sum behind it. */
-static void add_segments(struct cutting *k, struct sched_instr in, bool last)
+static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool redo,
+                            struct sched_build *out)
 {
-    for (int seg = k->segments[in.stage]; seg > 0; seg--) {
-        struct sched_instr redo = in, sum = {.op = SCHED_REDUCE, .stage = in.stage};
-        in.seg = redo.seg = sum.seg = (uint8_t)seg;
-        redo.op = SCHED_R;
-        if (k->redo)
-            sched_build_copy(&k->out, redo);
-        sched_build_copy(&k->out, in);
-        if (last && k->summed && !k->apart[in.stage])
-            sched_build_copy(&k->out, sum);
-    }
-}
-
-static enum err write_ranks(struct cutting *k)
-{
-    const struct sched *s = k->s;
-    int64_t *last; /* [stages] place of the last B or W */
+    /* [stages] Place of the last B or W. Between that and its sum the rank computes: the list says
+     * where the sum starts. */
+    struct end { int64_t last; bool apart; } *end;
     int64_t computed = 0; /* the last that computes */
-    TRY(mem_new(s->stages, sizeof *last, "schedule segments", &last));
+    bool summed = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
+    TRY(mem_new(s->stages, sizeof *end, "schedule segments", &end));
     for (int64_t i = 0; i < s->begin[s->p]; i++) {
         struct sched_instr in = s->instr[i];
         computed = in.op < SCHED_COMPUTE_OPS ? i : computed;
         if (in.op == SCHED_B || in.op == SCHED_W)
-            last[in.stage] = i;
+            end[in.stage].last = i;
         if (in.op == SCHED_REDUCE)
-            k->apart[in.stage] = computed != last[in.stage];
+            end[in.stage].apart = computed != end[in.stage].last;
     }
-    k->summed = s->replicas == 1 && sched_has(s, SCHED_REDUCE);
-    for (int stage = 0; (k->summed || k->redo) && stage < s->stages; stage++)
-        k->out.s.segments[stage] = k->segments[stage];
+    for (int stage = 0; (summed || redo) && stage < s->stages; stage++)
+        out->s.segments[stage] = segments[stage];
     for (int rank = 0; rank < s->p; rank++) {
-        sched_build_rank(&k->out);
+        sched_build_rank(out);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            struct sched_instr in = s->instr[i];
-            bool cut = sched_op_names_stage(in.op) && k->out.s.segments[in.stage] > 1;
-            bool ends = cut && i == last[in.stage];
-            if (ends || (cut && k->redo && in.op == SCHED_B))
-                add_segments(k, in, ends);
-            else if (!(cut && ((in.op == SCHED_REDUCE && !k->apart[in.stage]) ||
-                               (k->redo && in.op == SCHED_R))))
-                sched_build_copy(&k->out, in);
+            struct sched_instr in = s->instr[i], again = in, sum = in;
+            bool cut = sched_op_names_stage(in.op) && out->s.segments[in.stage] > 1;
+            bool last = cut && i == end[in.stage].last;
+            bool apart = cut && end[in.stage].apart;
+            if (!last && !(cut && redo && in.op == SCHED_B)) {
+                if (!(cut && ((in.op == SCHED_REDUCE && !apart) || (redo && in.op == SCHED_R))))
+                    sched_build_copy(out, in);
+                continue;
+            }
+            /* All segments of a backward, each with its recompute before it and its sum behind. */
+            again.op = SCHED_R;
+            sum.op = SCHED_REDUCE;
+            sum.mb = 0;
+            for (int seg = out->s.segments[in.stage]; seg > 0; seg--) {
+                in.seg = again.seg = sum.seg = (uint8_t)seg;
+                if (redo)
+                    sched_build_copy(out, again);
+                sched_build_copy(out, in);
+                if (last && summed && !apart)
+                    sched_build_copy(out, sum);
+            }
         }
     }
-    mem_free(last);
-    return k->out.err;
+    mem_free(end);
+    return out->err;
 }
 
 const char *sched_not_whole(const struct sched *s)
@@ -90,7 +81,7 @@ const char *sched_not_whole(const struct sched *s)
 enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
                        struct sched *out)
 {
-    struct cutting k = {.s = s, .segments = segments, .redo = redo};
+    struct sched_build b;
     const char *why = redo ? sched_not_whole(s) : NULL;
     if (why)
         FAIL(ERR_CONFIG, "schedule %s: recompute by segments is asked for, and its backwards %s; "
@@ -102,11 +93,8 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
         if (s->segments[stage] > 1 || segments[stage] < 1)
             FAIL(ERR_INTERNAL, "schedule %s: stage %d is cut already, or in no segments", s->name,
                  stage);
-    sched_build_from(&k.out, s);
-    if (k.out.err == ERR_OK)
-        k.out.err = mem_new(s->stages, sizeof *k.apart, "schedule segments", &k.apart);
-    if (k.out.err == ERR_OK)
-        k.out.err = write_ranks(&k);
-    mem_free(k.apart);
-    return sched_build_done(&k.out, out);
+    sched_build_from(&b, s);
+    if (b.err == ERR_OK)
+        b.err = write_ranks(s, segments, redo, &b);
+    return sched_build_done(&b, out);
 }

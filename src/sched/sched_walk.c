@@ -32,19 +32,6 @@ void sched_walk_close(struct sched_walk *w)
     *w = (struct sched_walk){0};
 }
 
-/* Runs one rank as far as it goes; returns the rank it waits for, -1 at the end of its list. */
-static int run_rank(struct sched_walk *w, int rank)
-{
-    int64_t end = w->s->begin[rank + 1];
-    while (w->at[rank] < end) {
-        int waits = w->step(w->arg, rank, w->at[rank]);
-        if (waits >= 0)
-            return waits;
-        w->at[rank]++;
-    }
-    return -1;
-}
-
 bool sched_walk_run(struct sched_walk *w)
 {
     int p = w->s->p, count = p, ended = 0;
@@ -56,7 +43,10 @@ bool sched_walk_run(struct sched_walk *w)
     while (count > 0) {
         int rank = w->ready[--count];
         int64_t before = w->at[rank];
-        int waits = run_rank(w, rank);
+        int waits = -1; /* for this rank; -1 at the end of the list */
+        while (w->at[rank] < w->s->begin[rank + 1] &&
+               (waits = w->step(w->arg, rank, w->at[rank])) < 0)
+            w->at[rank]++;
         if (w->at[rank] > before) {
             for (int r = w->head[rank]; r >= 0; r = w->next[r])
                 w->ready[count++] = r;

@@ -8,25 +8,6 @@
  */
 #include "sched/sched_build.h"
 
-/* In the order of the stages, those of the second replica behind all of the first. */
-static void add_updates(struct sched_build *out, const struct sched *s, int rank)
-{
-    for (int h = 0; h < s->replicas * s->stages; h++) {
-        int stage = h % s->stages, segments = s->segments[stage];
-        if (s->place[h] != rank)
-            continue;
-        for (int seg = 1; seg <= segments; seg++) {
-            struct sched_instr in = {.stage = (uint16_t)stage,
-                                     .seg = (uint8_t)(segments > 1 ? seg : 0)};
-            in.op = SCHED_UPDATE;
-            sched_build_copy(out, in);
-            in.op = SCHED_GATHER;
-            sched_build_copy(out, in);
-        }
-    }
-    sched_build_add(out, SCHED_WAIT, 0, 0);
-}
-
 enum err sched_zero(const struct sched *s, struct sched *out)
 {
     struct sched_build b;
@@ -36,10 +17,22 @@ enum err sched_zero(const struct sched *s, struct sched *out)
     for (int rank = 0; b.err == ERR_OK && rank < s->p; rank++) {
         sched_build_rank(&b);
         for (int64_t i = s->begin[rank]; i < s->begin[rank + 1]; i++) {
-            if (s->instr[i].op == SCHED_STEP)
-                add_updates(&b, s, rank);
-            else
+            if (s->instr[i].op != SCHED_STEP) {
                 sched_build_copy(&b, s->instr[i]);
+                continue;
+            }
+            /* In the order of the stages, those of the second replica behind all of the first. */
+            for (int h = 0; h < s->replicas * s->stages; h++) {
+                int stage = h % s->stages, segments = s->segments[stage];
+                for (int seg = 1; s->place[h] == rank && seg <= segments; seg++) {
+                    struct sched_instr in = {.op = SCHED_UPDATE, .stage = (uint16_t)stage,
+                                             .seg = (uint8_t)(segments > 1 ? seg : 0)};
+                    sched_build_copy(&b, in);
+                    in.op = SCHED_GATHER;
+                    sched_build_copy(&b, in);
+                }
+            }
+            sched_build_add(&b, SCHED_WAIT, 0, 0);
         }
     }
     return sched_build_done(&b, out);
