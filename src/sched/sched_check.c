@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Proof that a schedule can be run: eleven rules, one after the other, each of which leans on those
- * before it. A schedule may come from a file, so nothing about it is believed; every error names
- * rule, rank, place in the rank's list and instruction.
- *
- *     V1 coverage    everything once             V6 channel    messages keep their order
- *     V2 placement   on the stage's rank         V7 deadlock   the ranks' lists end
- *     V3 order       F before B, I before W      V8 ledger     activations balance; peaks
- *     V4 cycle       no circle of data           V9 reduction  sums after the last summand
- *     V5 pairing     one send, one receive      V10 step       NORM, then updates
- *                                               V13 weights    whole where they are used
- *
- * V4 walks the computing alone under its data edges, V7 the whole program under its messages: the
- * first asks whether the order makes sense at all, the second whether the communication that was
- * put into it still lets it end.
+ * Proof that a schedule can be run: the rules of enum sched_rule, one after the other, each of
+ * which leans on those before it. A schedule may come from a file, so nothing about it is believed;
+ * every error names rule, rank, place in the rank's list and instruction. V4 walks the computing alone
+ * under its data edges, V7 the whole program under its messages: the first asks whether the order
+ * makes sense at all, the second whether the communication still lets it end.
  *
  * Time and memory are linear in instructions. A file of one cell that names stage 16383 and
  * microbatch 65533 is refused before anything of that size is allocated.

@@ -151,26 +151,11 @@ out_free:
 
 /* ---- buffers ----
  * How many buffers messages leave from. The proof of V7 lets a send go at once and for good; a real
- * one leaves from memory, which is free again when the receiver has asked for it. With too few
- * buffers a sender waits for a receiver that waits for the sender: a looped breadth-first list of
- * two ranks with a ring of two stops in its first drain.
- *
- * So the list is played on a clock on which F, R, I and W take 1, B takes 2 and messages no time,
- * with as many buffers as it likes, and then counted how many it had in use. Buffers are taken in
- * turn, the j-th message from buffer j mod n, so n must exceed the distance from a message that is
- * not yet asked for to any that is sent:
- *
- *     n = max over i < j of j - i + 1   where message j is begun before the receiver asks for i
- *
- * With these n the played course of things waits for no buffer. An instruction waits for facts that
- * never become false again, so if one course ends, all do: with the list's real times, too, it
- * cannot stop for want of a buffer.
- *
- *     training      gradients of inputs, from the ring that all stages of a rank share; what
- *                   activations leave from is kept for their backward anyhow
- *     forward only  activations, each stage's from its slots, which are taken with RECV_F
- *
- * A pair is played as the executor runs it, one half after the other. */
+ * one leaves from memory, which is free again when the receiver has asked for it. So the list is
+ * played on a clock on which F, R, I and W take 1, B takes 2 and messages no time, with as many
+ * buffers as it likes, and then counted how many it had in use (docs/design/orders.md). In training
+ * these are gradients of inputs, from the ring that all stages of a rank share; forward only
+ * activations, each stage's from its slots. A pair is played one half after the other. */
 
 enum { LEAST_RING = 2 }; /* one on its way while the next is made */
 

@@ -9,14 +9,9 @@
  *     p 2, v 2   rank 0  0F0 0F1 2F0 2F1 0F2 0F3 2F2 2F3
  *                rank 1  ... 1F0 1F1 3F0 3F1 1F2 1F3 3F2 3F3
  *
- * Going through all microbatches of a chunk before the next chunk would be simpler, but then m
- * activations lie between the two; with fewer buffers, senders wait for receivers that wait for
- * them.
- *
- * A stage stays at most AHEAD microbatches before the one behind it, which bounds the memory.
- * A later microbatch never goes before an earlier one, so a list of fewer is a list of more with
- * the last ones left out. When that is done after lowering (sched_first), what remains can take the
- * very course that it takes in the whole list, in the same buffers.
+ * A stage stays at most AHEAD microbatches before the one behind it, which bounds the memory. A
+ * later microbatch never goes before an earlier one, so a list of fewer is a list of more with the
+ * last ones left out (docs/design/orders.md).
  */
 #include "sched/sched_build.h"
 

@@ -199,16 +199,8 @@ static void keep_better(struct search *s)
 }
 
 /* ---- one chunk: round trips ----
- * The heuristic of 2023, every rank at its own time:
- *
- *  1. Each rank runs F0. From the last rank to the first, as many forwards more are planned as run
- *     before the first I can arrive, within the limit; a rank plans more than the next one only.
- *     Then I0 passes from the last rank to the first.
- *  2. Round after round, one forward goes down the ranks and one I comes up, with W's before each.
- *     Every round adds at most one of each, so after all W's due there is room for the forward that
- *     comes: step 1 kept to the limit.
- *  3. What is left of W ends the lists.
- *
+ * The heuristic of 2023, every rank at its own time (docs/design/orders.md): forwards until the
+ * first I can arrive, then in each round a forward down the ranks and an I up, W's before each.
  * Three choices have no best answer, so all eight are tried:
  *     early     in step 1, stop before the forward that would delay the first I, not after it
  *     yield     in step 2, no forward for a rank that is two ahead of the next one, when the next
@@ -283,15 +275,8 @@ static void run_rounds(struct search *s, int choice)
 /* ---- two chunks in a V: an order grown on the clock ----
  * Whichever rank is free first runs what is there for it to run, a W when nothing is, and else
  * sleeps until the next input. Of several passes those of the second chunk go first, for they are
- * nearer to giving memory back; which of F and I, in each chunk, is the choice.
- *
- * A forward of the first chunk leaves room for one of the second, so the oldest microbatch is never
- * stopped. With a limit L, rank r of p takes L (2 p - 1 - r) / 2 p microbatches or fewer into its
- * first chunk before the first of them is back: so deep is the closed order with its 2 p, and ranks
- * behind, which a microbatch passes sooner again, need less. A forward that has no room for W's due
- * has them before it.
- *
- * The rank that is free first is found in a tree of matches, each node the earlier one of two. */
+ * nearer to giving memory back; which of F and I, in each chunk, is the choice. The rank that is
+ * free first is found in a tree of matches, each node the earlier one of two. */
 
 static const uint8_t preference[][VBLOCK_PASSES] = {
     {VBLOCK_F1, VBLOCK_B1, VBLOCK_F0, VBLOCK_B0},
@@ -320,7 +305,8 @@ static void wake(struct search *s, int rank, double time)
         set_look(s, rank, time);
 }
 
-/* Could a forward of the chunk begin, W's before it if need be? */
+/* Could a forward of the chunk begin, W's before it if need be? One of the first chunk leaves room
+ * for one of the second, so the oldest microbatch is never stopped. */
 static bool may_enter(const struct search *s, int rank, int kind)
 {
     const int *n = s->rank[rank].n;

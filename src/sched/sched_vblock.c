@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A block repeated (Qi et al., "Pipeline parallelism with controllable memory", 2024): how long the
- * block holds activations decides the memory of the schedule, which is chosen that way; the plain
- * repetition then idles more than it must while it fills and drains. Three steps:
- *
- *  1. lay: microbatch k runs 6 k slots after microbatch 0; a free slot takes a W that is due, of
- *     the second chunk first. The most activations that a rank then keeps are the limit.
- *  2. pull: cell by cell, by slot, each goes to the first free slot after its input is there; a
- *     forward only where no rank's activations rise above the limit. With a whole backward this is
- *     done from end to end. With halves it is done up to the slot in which microbatch 0 is through,
- *     from where on the block has no slot free that an F, f, i or I could take.
- *  3. end (halves only): the gaps that are left close, and the drain runs what is ready, W in
- *     between.
- *
- *     V-Half, p 2, rank 0, laid:  F0 .. .. .. f0 .. F1 .. i0 w0 f1 .. F2 I0 i1 w1 f2 W0 F3 I1 ...
- *                       pulled:  F0 F1 F2 f0 i0 w0 f1 .. I0 i1 w1 f2 W0 F3 ...
- *
- * A cell is never put later than it was laid: what it needs has not moved back either, and its own
- * slot is free for it. So a slot is always found, and in the last resort the memory is that of the
- * plain repetition.
+ * block holds activations decides the memory of the schedule, which is chosen that way. Three
+ * steps (docs/design/orders.md): lay the plain repetition, W's where slots are free; pull each cell
+ * to the first free slot after its input, within the repetition's memory; with halves, close the
+ * gaps that are left and pack the drain. A cell is never put later than it was laid, for what it
+ * needs has not moved back either and its own slot is free for it: so a slot is always found.
  */
 #include "sched/sched_build.h"
 
@@ -216,15 +203,7 @@ static enum err pull(struct grid *g, int until)
     return ERR_OK;
 }
 
-/* ---- end, of halves ----
- * First the gaps close: every cell as early as the order allows. Then all is run once more, slot by
- * slot: what stood before the slot of the last forward of rank 0's first chunk keeps its slot; from
- * there on a rank takes, of the passes whose input is there, the one that was laid first, and waits
- * with it when it is a forward without room; whatever slots are free go to W, of the second chunk
- * first, in the order of the microbatches.
- *
- * The drain is packed only if it begins after microbatch 0 is through. With fewer microbatches than
- * that takes, there is no steady part, and the order of the repetition stays. */
+/* ---- end, of halves ---- */
 
 /* Every cell to the first slot that order and inputs allow. Cells are taken up by the slot they
  * have, so that what one needs has been taken up before. */
