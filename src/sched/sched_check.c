@@ -2,9 +2,9 @@
  *
  * Proof that a schedule can be run: the rules of enum sched_rule, one after the other, each of
  * which leans on those before it. A schedule may come from a file, so nothing about it is believed;
- * every error names rule, rank, place in the rank's list and instruction. V4 walks the computing alone
- * under its data edges, V7 the whole program under its messages: the first asks whether the order
- * makes sense at all, the second whether the communication still lets it end.
+ * every error names rule, rank, place in the rank's list and instruction. V4 walks the computing
+ * alone under its data edges, V7 the whole program under its messages: the first asks whether the
+ * order makes sense at all, the second whether the communication still lets it end.
  *
  * Time and memory are linear in instructions. A file of one cell that names stage 16383 and
  * microbatch 65533 is refused before anything of that size is allocated.

@@ -204,29 +204,11 @@ static enum err take(const struct sched_checker *c, int rank, int64_t i, struct 
     return ERR_OK;
 }
 
-/* A stage that is done again by segments is so for all microbatches: it keeps less of each. */
-static enum err check_redone(const struct sched_checker *c)
-{
-    const struct sched *s = c->s;
-    int64_t *n;
-    enum err err = ERR_OK;
-    TRY(mem_new(s->stages, sizeof *n, "schedule segments", &n));
-    for (int64_t i = 0; i < s->begin[s->p]; i++)
-        n[s->instr[i].stage] += s->instr[i].op == SCHED_R && s->instr[i].seg != 0;
-    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
-        int64_t all = (int64_t)s->m * s->segments[stage];
-        if (n[stage] != 0 && n[stage] != all)
-            err = sched_broken(c, s->place[stage], s->begin[s->place[stage] + 1] - 1,
-                               "%lld of %lld segments of stage %d are done again; do all, or none",
-                               (long long)n[stage], (long long)all, stage);
-    }
-    mem_free(n);
-    return err;
-}
-
 static enum err check_segments(const struct sched_checker *c)
 {
     const struct sched *s = c->s;
+    enum err err = ERR_OK;
+    int64_t *again; /* [stages] segments that are done again */
     for (int rank = 0; rank < s->p; rank++) {
         struct sched_instr open = {0}; /* the segment before of the backward under way; seg 0: none
                                           is */
@@ -237,7 +219,19 @@ static enum err check_segments(const struct sched_checker *c)
                                 "the list ends without segment %d of %d%s%d; add it", open.seg - 1,
                                 open.stage, sched_op_name((enum sched_op)open.op), open.mb);
     }
-    return check_redone(c);
+    TRY(mem_new(s->stages, sizeof *again, "schedule segments", &again));
+    for (int64_t i = 0; i < s->begin[s->p]; i++)
+        again[s->instr[i].stage] += s->instr[i].op == SCHED_R && s->instr[i].seg != 0;
+    /* A stage is done again by segments for all microbatches: it keeps less of each. */
+    for (int stage = 0; stage < s->stages && err == ERR_OK; stage++) {
+        int64_t n = again[stage], all = (int64_t)s->m * s->segments[stage];
+        if (n != 0 && n != all)
+            err = sched_broken(c, s->place[stage], s->begin[s->place[stage] + 1] - 1,
+                               "%lld of %lld segments of stage %d are done again; do all, or none",
+                               (long long)n, (long long)all, stage);
+    }
+    mem_free(again);
+    return err;
 }
 
 /* A pair is an F and a B of which neither needs the other. */
@@ -263,24 +257,6 @@ static enum err check_pairs(const struct sched_checker *c)
     return ERR_OK;
 }
 
-/* Two slices of a microbatch that follow each other: forward `unit - 1` first, backward `unit`. */
-static enum err check_slices(const struct sched_checker *c, int stage, int mb)
-{
-    const struct sched *s = c->s;
-    int64_t unit = sched_unit(s, stage, mb);
-    int64_t begin = s->begin[sched_rank_of(s, stage, mb)];
-    if (c->at[SCHED_F][unit] < c->at[SCHED_F][unit - 1])
-        return sched_broken(c, sched_rank_of(s, stage, mb), begin + c->at[SCHED_F][unit] - 1,
-                            "it needs the keys and values of the slice before it, %dF%d; move it "
-                            "behind", stage, mb - 1);
-    if (sched_check_dgrad(c, unit) > sched_check_dgrad(c, unit - 1))
-        return sched_broken(c, sched_rank_of(s, stage, mb),
-                            begin + sched_check_dgrad(c, unit - 1) - 1,
-                            "it needs the gradients of its keys and values from the slice behind "
-                            "it, %dB%d; move it behind", stage, mb);
-    return ERR_OK;
-}
-
 enum err sched_check_order(struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -288,10 +264,21 @@ enum err sched_check_order(struct sched_checker *c)
     if (s->forward_only)
         return ERR_OK;
     TRY(check_pairs(c));
+    /* Two slices of a microbatch that follow each other: forward `unit - 1` first, backward
+     * `unit`. */
     for (int stage = 0; s->slices > 1 && stage < s->stages; stage++)
-        for (int mb = 0; mb < s->m; mb++)
-            if (mb % s->slices != 0)
-                TRY(check_slices(c, stage, mb));
+        for (int mb = 0; mb < s->m; mb++) {
+            int64_t unit = sched_unit(s, stage, mb);
+            int rank = sched_rank_of(s, stage, mb);
+            if (mb % s->slices != 0 && c->at[SCHED_F][unit] < c->at[SCHED_F][unit - 1])
+                return sched_broken(c, rank, s->begin[rank] + c->at[SCHED_F][unit] - 1,
+                                    "it needs the keys and values of the slice before it, %dF%d; "
+                                    "move it behind", stage, mb - 1);
+            if (mb % s->slices != 0 && sched_check_dgrad(c, unit) > sched_check_dgrad(c, unit - 1))
+                return sched_broken(c, rank, s->begin[rank] + sched_check_dgrad(c, unit - 1) - 1,
+                                    "it needs the gradients of its keys and values from the slice "
+                                    "behind it, %dB%d; move it behind", stage, mb);
+        }
     for (int stage = 0; stage < s->stages; stage++) {
         for (int mb = 0; mb < s->m; mb++) {
             int64_t unit = sched_unit(s, stage, mb);

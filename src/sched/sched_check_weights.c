@@ -199,24 +199,6 @@ static enum err use(struct weights *k, int64_t i, int stage, int seg)
     return ERR_OK;
 }
 
-/* Of the rank whose list has ended. */
-static enum err check_end(const struct weights *k)
-{
-    const struct sched *s = k->c->s;
-    for (int h = 0; h < s->replicas * s->stages; h++) {
-        if (s->place[h] != k->rank)
-            continue;
-        for (int64_t at = k->of[h].first; at < k->of[h + 1].first; at++)
-            if (state_of(k, h, at) != WHOLE)
-                return sched_broken(k->c, k->rank, s->begin[k->rank + 1] - 1,
-                                    "the list ends and weights of stage %d are not whole here; %s",
-                                    h % s->stages,
-                                    state_of(k, h, at) == OWN ? "gather them, and end it with WAIT"
-                                                              : "end it with WAIT");
-    }
-    return ERR_OK;
-}
-
 enum err sched_check_weights(struct sched_checker *c)
 {
     const struct sched *s = c->s;
@@ -243,8 +225,17 @@ enum err sched_check_weights(struct sched_checker *c)
             if (err == ERR_OK && head && sched_stage_replica_on(s, 0, k.rank) >= 0)
                 err = use(&k, i, 0, 1);
         }
-        if (err == ERR_OK && s->lowered) /* else the updates are to come */
-            err = check_end(&k);
+        for (int64_t h = 0, at = 0; h < stage_replicas; h++) /* the list has ended */
+            for (; at < k.of[h + 1].first && err == ERR_OK; at++) {
+                enum state state = state_of(&k, (int)h, at);
+                if (!s->lowered || s->place[h] != k.rank || state == WHOLE)
+                    continue; /* not lowered: the updates are to come */
+                err = sched_broken(c, k.rank, s->begin[k.rank + 1] - 1,
+                                   "the list ends and weights of stage %d are not whole here; %s",
+                                   (int)h % s->stages,
+                                   state == OWN ? "gather them, and end it with WAIT"
+                                                : "end it with WAIT");
+            }
     }
 out:
     mem_free(k.of);

@@ -29,22 +29,10 @@ struct forward {
     uint16_t *order; /* owned; [stages * m] stages in the order of each rank, rank after rank */
 };
 
-static int choose(const struct forward *f, int rank)
-{
-    const struct run *of = f->stage;
-    for (int stage = f->rank[rank].last; stage != NONE; stage = of[stage].below) {
-        int mb = of[stage].done;
-        bool fed = stage == 0 || of[stage - 1].there > mb;
-        bool room = stage + 1 == f->s->stages || mb < of[stage + 1].there + AHEAD;
-        if (mb < f->s->m && fed && room)
-            return stage;
-    }
-    return NONE;
-}
-
 static enum err make(struct forward *f, struct sched_build *b)
 {
     const struct sched *s = f->s;
+    const struct run *of;
     int64_t left = (int64_t)s->stages * s->m, end = 0, i = 0;
     TRY(mem_new(s->p, sizeof *f->rank, "the forward list", &f->rank));
     TRY(mem_new(s->stages, sizeof *f->stage, "the forward list", &f->stage));
@@ -62,7 +50,12 @@ static enum err make(struct forward *f, struct sched_build *b)
     }
     while (left > 0) { /* the last stage that is not done can always run: each tick runs some */
         for (int rank = 0; rank < s->p; rank++) {
-            int stage = choose(f, rank);
+            int stage = f->rank[rank].last; /* that is fed, and has room in front of it */
+            for (of = f->stage; stage != NONE; stage = of[stage].below)
+                if (of[stage].done < s->m &&
+                    (stage == 0 || of[stage - 1].there > of[stage].done) &&
+                    (stage + 1 == s->stages || of[stage].done < of[stage + 1].there + AHEAD))
+                    break;
             if (stage == NONE)
                 continue;
             f->order[f->rank[rank].end++] = (uint16_t)stage;

@@ -75,24 +75,18 @@ static const struct { const char *names, *means, *how; } others[] = {
 };
 enum { OTHERS = sizeof others / sizeof *others };
 
-/* Letters and digits of a name, small, without a class's word in front. */
-static void plain(const char *name, char out[NAME_MAX_LETTERS])
-{
-    int n = 0;
-    for (; *name && n < NAME_MAX_LETTERS - 1; name++)
-        if (isalnum((unsigned char)*name))
-            out[n++] = (char)tolower((unsigned char)*name);
-    out[n] = '\0';
-    if (strncmp(out, "schedule", 8) == 0 && n > 8)
-        memmove(out, out + 8, (size_t)n - 7);
-}
-
 /* The row of a name, or -1. */
 static int find_other(const char *name)
 {
-    char letters[NAME_MAX_LETTERS];
-    plain(name, letters);
-    size_t n = strlen(letters);
+    char letters[NAME_MAX_LETTERS]; /* and digits, small, without a class's word in front */
+    size_t n = 0;
+    for (; *name && n < sizeof letters - 1; name++)
+        if (isalnum((unsigned char)*name))
+            letters[n++] = (char)tolower((unsigned char)*name);
+    letters[n] = '\0';
+    if (strncmp(letters, "schedule", 8) == 0 && n > 8)
+        memmove(letters, letters + 8, n - 7);
+    n = strlen(letters);
     for (int i = 0; i < OTHERS && n > 0; i++)
         for (const char *s = others[i].names; s; s = strchr(s, '|')) {
             s += *s == '|';

@@ -77,17 +77,6 @@ static void receive(struct lowering *l, struct sched_instr in)
     }
 }
 
-static void after(struct lowering *l, struct sched_instr in)
-{
-    struct sched_instr to;
-    int channel, kind = makes(l, in, &to, &channel);
-    if (kind >= 0)
-        sched_build_add(&l->out, kind == 0 ? SCHED_SEND_F : SCHED_SEND_B, in.stage, in.mb);
-    if (in.op == SCHED_B || in.op == SCHED_W)
-        if (--l->left[in.stage] == 0 && l->args->reduce && l->s->replicas == 1)
-            sched_build_add(&l->out, SCHED_REDUCE, in.stage, 0);
-}
-
 /* Does instruction i, which says something about shards, stay? */
 static bool stays(struct lowering *l, int64_t i)
 {
@@ -116,8 +105,17 @@ static int lower_action(struct lowering *l, const struct sched_instr *in)
     for (int i = 0; i < n; i++)
         if (!sched_op_shards(in[i].op) || stays(l, in + i - l->s->instr))
             sched_build_copy(&l->out, in[i]);
-    for (int i = first; i < n; i++)
-        after(l, in[i]);
+    for (int i = first; i < n; i++) {
+        struct sched_instr to;
+        int channel, kind = makes(l, in[i], &to, &channel);
+        if (kind >= 0)
+            sched_build_add(&l->out, kind == 0 ? SCHED_SEND_F : SCHED_SEND_B, in[i].stage,
+                            in[i].mb);
+        if (in[i].op != SCHED_B && in[i].op != SCHED_W)
+            continue;
+        if (--l->left[in[i].stage] == 0 && l->args->reduce && l->s->replicas == 1)
+            sched_build_add(&l->out, SCHED_REDUCE, in[i].stage, 0);
+    }
     return n;
 }
 

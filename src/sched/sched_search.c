@@ -239,15 +239,6 @@ static void plan_ahead(struct search *s, int choice)
     }
 }
 
-static bool yields(const struct search *s, int rank, int choice)
-{
-    const struct rank *r = &s->rank[rank];
-    if (!(choice & YIELD) || rank == s->p - 1 || r->n[VBLOCK_F0] < r[1].n[VBLOCK_F0] + 2)
-        return false;
-    double next = r[1].free + time_of(s, rank + 1, VBLOCK_F0) + time_of(s, rank + 1, VBLOCK_B0);
-    return r->free >= next + s->c.tc;
-}
-
 static void run_rounds(struct search *s, int choice)
 {
     s->fit = choice & GAPS ? 0 : EVENLY;
@@ -260,8 +251,14 @@ static void run_rounds(struct search *s, int choice)
             run_next(s, j, VBLOCK_F0);
     for (int mb = 0; mb < s->m; mb++) {
         for (int j = 0; mb > 0 && j < s->p; j++) {
-            int f = s->rank[j].n[VBLOCK_F0];
-            if (f < s->m && (j == 0 || f < s->rank[j - 1].n[VBLOCK_F0]) && !yields(s, j, choice))
+            const struct rank *r = &s->rank[j];
+            int f = r->n[VBLOCK_F0];
+            if (f == s->m || (j > 0 && f >= r[-1].n[VBLOCK_F0]))
+                continue;
+            double next = j == s->p - 1 ? LATER
+                                        : r[1].free + time_of(s, j + 1, VBLOCK_F0) +
+                                              time_of(s, j + 1, VBLOCK_B0) + s->c.tc;
+            if (!(choice & YIELD) || j == s->p - 1 || f < r[1].n[VBLOCK_F0] + 2 || r->free < next)
                 run_next(s, j, VBLOCK_F0);
         }
         for (int j = s->p - 1; j >= 0; j--)
