@@ -30,7 +30,7 @@ static enum err make(const char *name, const struct sched_shape *shape, struct s
     few.m = few.m / SLICES + 1;
     if (sched_kind_find(name)->make_sliced)
         return sched_make_sliced(name, &few, SLICES, out);
-    return sched_make(name, shape, out);
+    return sched_make(name, shape, NULL, out);
 }
 
 static enum err once(const char *name, const struct sched_shape *shape, struct times *t)

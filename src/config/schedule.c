@@ -148,7 +148,7 @@ enum err schedule_make(const struct options *o, const struct sched_shape *shape,
                               .stage = (const double(*)[SCHED_COMPUTE_OPS])s->time};
     if (!path) {
         const struct sched_cost *asked = s->time || cost.limit != 0 ? &cost : NULL;
-        enum err err = sched_make_for(o->parallel.schedule, shape, asked, out);
+        enum err err = sched_make(o->parallel.schedule, shape, asked, out);
         return err == ERR_CONFIG ? refused(o) : err;
     }
     if (shape->group != 0)

@@ -16,24 +16,18 @@ const char *groups_name(enum group_kind k)
     return name[k];
 }
 
-/* The pipeline rank with the other replica of what pp holds; pp itself: there is none. */
-static int partner_of(const struct sched *s, int pp)
-{
-    for (int stage = 0; stage < s->stages && s->replicas > 1; stage++) {
-        int a = s->place[stage], b = s->place[s->stages + stage];
-        if (a == pp || b == pp)
-            return a == pp ? b : a;
-    }
-    return pp;
-}
-
 void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KINDS])
 {
     const struct sched *s = a->sched;
     struct model_rank r = {a->model, a->split, a->samples, &a->types};
     int64_t kv = a->model->kv_heads, grads = 0;
-    int first = s->place[0], last = s->place[s->stages - 1], other = partner_of(s, pp);
+    int first = s->place[0], last = s->place[s->stages - 1];
+    int other = pp; /* the pipeline rank with the other replica of what pp holds */
     bool tied = a->model->tied && s->replicas == 1 && first != last && (pp == first || pp == last);
+    for (int stage = 0; stage < s->stages && s->replicas > 1; stage++) {
+        int one = s->place[stage], two = s->place[s->stages + stage];
+        other = one == pp ? two : two == pp ? one : other;
+    }
     /* No part is larger than its stage, and members hold the same ones. */
     for (int h = 0; h < s->replicas * s->stages; h++)
         if (s->place[h] == pp)

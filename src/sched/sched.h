@@ -187,13 +187,11 @@ const char *sched_kind_meant(const char *name);
 /* "; did you mean zb-v", with how it differs, or what to do instead; nothing when none is near. */
 void sched_kind_meant_add(const char *name, struct text *out);
 
-/* Compute-only schedule by name. Errors: ERR_CONFIG (unknown name with the nearest; a shape that
- * the schedule truly cannot serve, with nearest legal values). Released by sched_free. */
-enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out);
-/* The same for given costs. Further errors: ERR_CONFIG for costs that are none, and for a limit
- * where the order has no room for one. */
-enum err sched_make_for(const char *name, const struct sched_shape *shape,
-                        const struct sched_cost *cost, struct sched *out);
+/* Compute-only schedule by name, for given costs; NULL: for none. Errors: ERR_CONFIG (unknown name
+ * with the nearest; a shape that the schedule truly cannot serve, with nearest legal values; costs
+ * that are none; a limit where the order has no room for one). Released by sched_free. */
+enum err sched_make(const char *name, const struct sched_shape *shape,
+                    const struct sched_cost *cost, struct sched *out);
 /* Forward passes only (evaluation, generation; sched_forward.c). place: [p * v] the rank of each
  * stage, copied; NULL: stage s on rank s % p. Each stage takes its microbatches in order, and of
  * two stages a rank runs the later one first, so few activations wait. Errors: ERR_CONFIG. */

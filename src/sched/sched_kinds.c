@@ -147,8 +147,8 @@ static enum err find(const char *name, const struct sched_shape *shape,
     return ERR_OK;
 }
 
-enum err sched_make_for(const char *name, const struct sched_shape *shape,
-                        const struct sched_cost *cost, struct sched *out)
+enum err sched_make(const char *name, const struct sched_shape *shape,
+                    const struct sched_cost *cost, struct sched *out)
 {
     const struct sched_kind *kind;
     TRY(find(name, shape, &kind));
@@ -158,11 +158,6 @@ enum err sched_make_for(const char *name, const struct sched_shape *shape,
              name, cost->limit);
     bool made_for = kind->make_for && (cost || !kind->make);
     return made_for ? kind->make_for(shape, cost, out) : kind->make(shape, out);
-}
-
-enum err sched_make(const char *name, const struct sched_shape *shape, struct sched *out)
-{
-    return sched_make_for(name, shape, NULL, out);
 }
 
 enum err sched_make_sliced(const char *name, const struct sched_shape *shape, int slices,

@@ -80,7 +80,7 @@ static enum err make_named(const struct play_args *a, const struct sched_shape *
     if (s->costs && legal) /* else the schedule says what is wrong */
         TRY(read_costs(a, shape->p * shape->v, x));
     cost.stage = (const double(*)[SCHED_COMPUTE_OPS])x->time;
-    enum err err = sched_make_for(a->schedule, shape, looks ? &cost : NULL, &x->made);
+    enum err err = sched_make(a->schedule, shape, looks ? &cost : NULL, &x->made);
     return err == ERR_CONFIG ? refused() : err;
 }
 

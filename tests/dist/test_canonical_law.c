@@ -39,7 +39,8 @@ static void run_kind(int k, const struct layout *shape, struct tally *t)
     struct layout_result got = {0};
     struct sched s;
     l.schedule = sched_kind_at(k)->name;
-    if (sched_make(l.schedule, &(struct sched_shape){RANKS, MICROBATCHES, l.v, 0}, &s) != ERR_OK)
+    if (sched_make(l.schedule, &(struct sched_shape){RANKS, MICROBATCHES, l.v, 0}, NULL, &s) !=
+        ERR_OK)
         return;
     enum class class = s.replicas > 1 ? TWO_REPLICAS : l.model.tied ? ENDS_APART : ONE_SUM;
     bool refused = l.model.tied && sched_ends_meet(&s);

@@ -160,7 +160,7 @@ static uint64_t order_of(const char *schedule, struct sched_shape shape)
 {
     struct sched s = {0};
     struct sched_report r = {0};
-    CHECK_OK(sched_make(schedule, &shape, &s));
+    CHECK_OK(sched_make(schedule, &shape, NULL, &s));
     CHECK_OK(sched_check(&s, &r));
     uint64_t order = order_hash(&s);
     sched_report_free(&r);

@@ -73,7 +73,7 @@ static bool whole_grid(void)
 static bool serves(const char *name, struct sched_shape shape)
 {
     struct sched s;
-    if (sched_make(name, &shape, &s) != ERR_OK)
+    if (sched_make(name, &shape, NULL, &s) != ERR_OK)
         return false;
     sched_free(&s);
     return true;

@@ -80,7 +80,7 @@ static void check_static(struct layout *l, const char *what)
 static bool serves(const char *name, int pp, int m, int v)
 {
     struct sched s;
-    if (sched_make(name, &(struct sched_shape){pp, m, v, 0}, &s) != ERR_OK)
+    if (sched_make(name, &(struct sched_shape){pp, m, v, 0}, NULL, &s) != ERR_OK)
         return false;
     sched_free(&s);
     return true;

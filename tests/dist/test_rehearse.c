@@ -154,7 +154,7 @@ static void check_seen(const char *schedule, const int shape[3], int64_t tp_rows
     l.model = (struct model){.kind = MODEL_GPT, .layers = 8, .hidden = 8, .heads = 2, .kv_heads = 2,
                              .head_dim = 4, .ffn = 12, .vocab = 13, .seq = 6, .norm_eps = 1e-5,
                              .init_std = 0.2, .tied = true};
-    if (sched_make(schedule, &(struct sched_shape){pp, m, v, 0}, &s) != ERR_OK)
+    if (sched_make(schedule, &(struct sched_shape){pp, m, v, 0}, NULL, &s) != ERR_OK)
         return;
     sched_free(&s);
     CHECK_OK(layout_run(&l, &r));

@@ -173,7 +173,7 @@ static void every_schedule(void)
                 struct layout_result r;
                 struct sched s;
                 struct sched_shape shape = {pp, 6, v, 0};
-                if (sched_make(l.schedule, &shape, &s) != ERR_OK)
+                if (sched_make(l.schedule, &shape, NULL, &s) != ERR_OK)
                     continue;
                 bool serves = s.slices == 1;
                 sched_free(&s);

@@ -152,7 +152,7 @@ static inline void make_seeds(const char *lists)
     for (int kind = 0; kind < sched_kind_count(); kind++)
         for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
             struct sched s;
-            if (sched_make(sched_kind_at(kind)->name, &shape[i], &s) != ERR_OK)
+            if (sched_make(sched_kind_at(kind)->name, &shape[i], NULL, &s) != ERR_OK)
                 continue;
             add_ways(&s);
             sched_free(&s);

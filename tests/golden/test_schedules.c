@@ -80,7 +80,7 @@ static void compare_generated(const struct row *r)
         shape.group = 0;
         CHECK_OK(sched_make_sliced(r->kind, &shape, r->group, &s));
     } else {
-        CHECK_OK(sched_make(r->kind, &shape, &s));
+        CHECK_OK(sched_make(r->kind, &shape, NULL, &s));
     }
     sched_print(&s, &t);
     CHECK_STR(t.s, want);

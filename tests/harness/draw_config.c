@@ -162,7 +162,7 @@ void drawn_files(void)
     for (int p = 1; p <= 2; p++) {
         struct sched s;
         struct text t = {0};
-        CHECK_OK(sched_make("zb-h1", &(struct sched_shape){.p = p, .m = 4, .v = 1}, &s));
+        CHECK_OK(sched_make("zb-h1", &(struct sched_shape){.p = p, .m = 4, .v = 1}, NULL, &s));
         sched_print(&s, &t);
         write_text(p == 1 ? "one.csv" : "two.csv", t.s, t.len);
         text_free(&t);

@@ -470,7 +470,7 @@ static enum err make_sched(const struct layout *l, struct job *job)
     if (l->text)
         TRY(sched_parse("test", l->text, (int64_t)strlen(l->text), &compute));
     else
-        TRY(sched_make(l->schedule, &shape, &compute));
+        TRY(sched_make(l->schedule, &shape, NULL, &compute));
     if (l->canonical) {
         struct sched made = compute;
         enum err err = sched_canonical(&made, l->model.tied, &compute);

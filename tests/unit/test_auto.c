@@ -55,7 +55,7 @@ static double play(const char *name, struct sched_shape shape, const struct sche
                    double *most)
 {
     struct sched made = {0};
-    enum err err = sched_make_for(name, &shape, c, &made);
+    enum err err = sched_make(name, &shape, c, &made);
     double time = test_check(err == ERR_OK, __FILE__, __LINE__, "%s p %d m %d: %s", name, shape.p,
                              shape.m, err_text()) ? time_at(&made, c) : -1;
     *most = time < 0 ? 0 : kept(&made, c->keep);
@@ -142,7 +142,7 @@ static void no_longer_than_closed(void)
                 struct sched_shape shape = {p, m, 2, 0};
                 struct sched closed;
                 double most, found = play("zb-v", shape, &c, &most);
-                CHECK_OK(sched_make("zb-v", &shape, &closed));
+                CHECK_OK(sched_make("zb-v", &shape, NULL, &closed));
                 double was = time_at(&closed, &c);
                 test_check(found <= was * (1 + 1e-12), __FILE__, __LINE__,
                            "zb-v p %d m %d cost %zu: %g, closed %g", p, m, i, found, was);
@@ -162,8 +162,8 @@ static void closed_where_it_is_best(void)
     for (int p = 1; p <= 6; p++) {
         struct sched_shape shape = {p, 2 * p + 1, 2, 0};
         struct sched found, closed;
-        CHECK_OK(sched_make_for("zb-v", &shape, &unit, &found));
-        CHECK_OK(sched_make("zb-v", &shape, &closed));
+        CHECK_OK(sched_make("zb-v", &shape, &unit, &found));
+        CHECK_OK(sched_make("zb-v", &shape, NULL, &closed));
         CHECK(memcmp(found.instr, closed.instr,
                      (size_t)closed.begin[p] * sizeof *closed.instr) == 0);
         sched_free(&found);
@@ -191,7 +191,7 @@ static void stages_apart(void)
             double most;
             each.stage = stage;
             double time = play(kind[k].name, shape, &each, &most);
-            CHECK_OK(sched_make_for(kind[k].name, &shape, &mean, &for_mean));
+            CHECK_OK(sched_make(kind[k].name, &shape, &mean, &for_mean));
             shorter += time < time_at(&for_mean, &each);
             sched_free(&for_mean);
         }
@@ -264,28 +264,29 @@ static void refused(void)
     struct sched s;
     const struct sched_shape shape = {4, 8, 1, 0};
     struct sched_cost c = unit;
-    CHECK_ERR(sched_make("zb-1p", &(struct sched_shape){4, 8, 2, 0}, &s), ERR_CONFIG, "use v 1");
+    CHECK_ERR(sched_make("zb-1p", &(struct sched_shape){4, 8, 2, 0}, NULL, &s), ERR_CONFIG,
+              "use v 1");
     c.limit = 0.5;
-    CHECK_ERR(sched_make_for("zb-2p", &shape, &c, &s), ERR_CONFIG, "limit 0.5");
+    CHECK_ERR(sched_make("zb-2p", &shape, &c, &s), ERR_CONFIG, "limit 0.5");
     c.limit = (double)NAN;
-    CHECK_ERR(sched_make_for("zb-2p", &shape, &c, &s), ERR_CONFIG, "1 or more");
+    CHECK_ERR(sched_make("zb-2p", &shape, &c, &s), ERR_CONFIG, "1 or more");
     c.limit = 1.5;
-    CHECK_ERR(sched_make_for("zb-v", &(struct sched_shape){4, 8, 2, 0}, &c, &s), ERR_CONFIG,
+    CHECK_ERR(sched_make("zb-v", &(struct sched_shape){4, 8, 2, 0}, &c, &s), ERR_CONFIG,
               "limit 1.5 leaves no room for a microbatch in both chunks; use 2 or more");
     static const double stage[4][SCHED_COMPUTE_OPS] = {
         {1, 2, 1, 1}, {1, 2, 1, 1}, {1, 2, -1, 1}, {1, 2, 1, 1}};
     c.limit = 3;
     c.stage = stage;
-    CHECK_ERR(sched_make_for("zb-1p", &shape, &c, &s), ERR_CONFIG, "time of a stage -1");
+    CHECK_ERR(sched_make("zb-1p", &shape, &c, &s), ERR_CONFIG, "time of a stage -1");
     c.stage = NULL;
-    CHECK_ERR(sched_make_for("1f1b", &shape, &c, &s), ERR_CONFIG,
+    CHECK_ERR(sched_make("1f1b", &shape, &c, &s), ERR_CONFIG,
               "schedule 1f1b: limit 3, but its memory follows from its order");
     c.limit = 0;
     c.keep = 1.5;
-    CHECK_ERR(sched_make_for("zb-1p", &shape, &c, &s), ERR_CONFIG, "keep 1.5");
+    CHECK_ERR(sched_make("zb-1p", &shape, &c, &s), ERR_CONFIG, "keep 1.5");
     c.keep = 0.5;
     c.tw = -1;
-    CHECK_ERR(sched_make_for("zb-1p", &shape, &c, &s), ERR_CONFIG, "tw -1");
+    CHECK_ERR(sched_make("zb-1p", &shape, &c, &s), ERR_CONFIG, "tw -1");
 }
 
 static const struct test_case cases[] = {

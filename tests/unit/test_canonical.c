@@ -83,7 +83,7 @@ static void one_order(void)
                 for (int k = 0; k < sched_kind_count(); k++) {
                     struct sched s = {0};
                     struct sched_shape shape = {p, m, v, 0};
-                    if (sched_make(sched_kind_at(k)->name, &shape, &s) != ERR_OK)
+                    if (sched_make(sched_kind_at(k)->name, &shape, NULL, &s) != ERR_OK)
                         continue;
                     made++;
                     check_one(&s, false, want[0]);
@@ -121,7 +121,7 @@ static void unchanged_where_in_order(void)
         for (int v = 1; v <= 2; v++) {
             const char *name = sched_kind_at(k)->name;
             struct sched s = {0}, c = {0};
-            if (sched_make(name, &(struct sched_shape){4, 10, v, 0}, &s) != ERR_OK)
+            if (sched_make(name, &(struct sched_shape){4, 10, v, 0}, NULL, &s) != ERR_OK)
                 continue;
             CHECK_OK(sched_canonical(&s, false, &c));
             char *before = text_of(&s), *after = text_of(&c);
@@ -143,7 +143,7 @@ static void counted(void)
 {
     struct sched s = {0}, c = {0};
     struct sched_report r = {0};
-    CHECK_OK(sched_make("looped-bfs", &(struct sched_shape){2, 5, 2, 0}, &s));
+    CHECK_OK(sched_make("looped-bfs", &(struct sched_shape){2, 5, 2, 0}, NULL, &s));
     CHECK_OK(sched_canonical(&s, false, &c));
     CHECK_OK(sched_check(&c, &r));
     for (int h = 0; h < 4; h++) {
@@ -175,12 +175,12 @@ static void refusals(void)
     struct sched s = {0}, low = {0}, c = {0};
     static const char turned[] = "0F0,0F1,0B0,0B1\n1F1,1F0,1B0,1B1\n";
     static const char broken[] = "0F0,0F1,0B0\n";
-    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
+    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, NULL, &s));
     CHECK_OK(sched_lower(&s, &(struct sched_lower_args){0}, &low));
     CHECK_ERR(sched_canonical(&low, false, &c), ERR_INTERNAL, "lowered already");
     sched_free(&s);
     sched_free(&low);
-    CHECK_OK(sched_make("zb-v", &(struct sched_shape){2, 4, 2, 0}, &s));
+    CHECK_OK(sched_make("zb-v", &(struct sched_shape){2, 4, 2, 0}, NULL, &s));
     CHECK_ERR(sched_canonical(&s, true, &c), ERR_CONFIG, "untie them, or use a schedule whose");
     sched_free(&s);
     CHECK_OK(sched_parse("test", turned, (int64_t)sizeof turned - 1, &s));

@@ -27,7 +27,7 @@ static bool play(const struct shape *a, struct timed *x)
     struct sched_shape shape = {a->p, a->m, a->v, 0};
     *x = (struct timed){0};
     enum err err = a->slices ? sched_make_sliced(a->name, &shape, a->slices, &made)
-                             : sched_make(a->name, &shape, &made);
+                             : sched_make(a->name, &shape, NULL, &made);
     if (err != ERR_OK)
         return false;
     if (a->again) {

@@ -22,7 +22,7 @@ static bool play(const char *name, struct sched_shape shape, const struct sim_co
 {
     struct sched made;
     *x = (struct timed){0};
-    if (sched_make(name, &shape, &made) != ERR_OK)
+    if (sched_make(name, &shape, NULL, &made) != ERR_OK)
         return false;
     return timed_play(&made, &(struct sched_lower_args){0}, cost, x);
 }

@@ -162,7 +162,7 @@ static bool play(const char *name, struct sched_shape shape, bool again,
 {
     struct sched made, plain;
     *out = (struct timed){0};
-    if (sched_make(name, &shape, &made) != ERR_OK)
+    if (sched_make(name, &shape, NULL, &made) != ERR_OK)
         return false;
     if (again) {
         plain = made;
@@ -284,7 +284,7 @@ static void of_no_time(void)
                 const char *name = sched_kind_at(k)->name;
                 struct sched_shape shape = {p, 2 * p, v, 0};
                 struct sched s;
-                if (sched_make(name, &shape, &s) != ERR_OK)
+                if (sched_make(name, &shape, NULL, &s) != ERR_OK)
                     continue;
                 sched_free(&s);
                 c.tr = 0;

@@ -150,7 +150,7 @@ static void fields_refused(void)
     CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, "without 0B1");
     sched_report_free(&r);
     sched_free(&s);
-    CHECK_OK(sched_make("chimera", &(struct sched_shape){.p = 4, .m = 4, .v = 1}, &s));
+    CHECK_OK(sched_make("chimera", &(struct sched_shape){.p = 4, .m = 4, .v = 1}, NULL, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
     struct sched_instr *last = &low.instr[low.begin[1] - 3]; /* before NORM, STEP */
     CHECK(last->op == SCHED_REPLICA_REDUCE && last->peer == 3);

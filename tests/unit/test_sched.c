@@ -27,7 +27,7 @@ static bool prepare(const char *name, struct sched_shape shape, struct sched *s,
                     struct sched_report *r)
 {
     struct sched made;
-    if (!CHECK(sched_make(name, &shape, &made) == ERR_OK))
+    if (!CHECK(sched_make(name, &shape, NULL, &made) == ERR_OK))
         return false;
     enum err err = sched_lower(&made, &all_ends, s);
     sched_free(&made);
@@ -73,7 +73,7 @@ static void orders(void)
     };
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         struct sched s;
-        CHECK_OK(sched_make(want[i].name, &want[i].shape, &s));
+        CHECK_OK(sched_make(want[i].name, &want[i].shape, NULL, &s));
         CHECK_STR(s.name, want[i].name);
         check_text(&s, want[i].text);
         sched_free(&s);
@@ -174,7 +174,7 @@ static int chunks_of(const char *name)
 static void refuse(const char *name, struct sched_shape shape, const char *part)
 {
     struct sched s;
-    enum err err = sched_make(name, &shape, &s);
+    enum err err = sched_make(name, &shape, NULL, &s);
     test_check(err == ERR_CONFIG && strstr(err_text(), part), __FILE__, __LINE__,
                "%s p %d m %d v %d group %d: wanted \"%s\", got %d: %s", name, shape.p, shape.m,
                shape.v, shape.group, part, (int)err, err_text());
@@ -311,7 +311,7 @@ static void ring_is_counted(void)
 static void lowered_text(void)
 {
     struct sched s, low, again;
-    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
+    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, NULL, &s));
     CHECK_OK(sched_lower(&s, &all_ends, &low));
     const char *want =
         "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE,WAIT,0EMBED_REDUCE,NORM,STEP\n"
@@ -471,7 +471,7 @@ static void fields_refused(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct sched s;
         struct sched_report r;
-        CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1, 0}, &s));
+        CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1, 0}, NULL, &s));
         s.instr[0] = bad[i].in;
         CHECK_ERR(sched_check(&s, &r), ERR_CONFIG, bad[i].part);
         sched_report_free(&r);

@@ -26,7 +26,7 @@ static enum err all_passes(const struct sched_kind *kind, struct sched *s, struc
     struct sched_report report;
     struct sched out;
     TRY(kind->make_sliced ? sched_make_sliced(kind->name, &shape, 1, s)
-                          : sched_make_for(kind->name, &shape, kind->make_for ? &cost : NULL, s));
+                          : sched_make(kind->name, &shape, kind->make_for ? &cost : NULL, s));
     TRY(replace(s, sched_canonical(s, false, &out), &out));
     TRY(replace(s, sched_recompute(s, &out), &out));
     TRY(replace(s, sched_lower(s, &all_ends, &out), &out));

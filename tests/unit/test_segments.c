@@ -67,7 +67,7 @@ static void segments_done_again(void)
     static const uint8_t n[] = {2, 1};
     struct sched s, again, low, cut;
     struct sched_report whole, r;
-    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, &s));
+    CHECK_OK(sched_make("1f1b", &(struct sched_shape){2, 2, 1, 0}, NULL, &s));
     CHECK_OK(sched_recompute(&s, &again));
     CHECK_OK(sched_lower(&again, &(struct sched_lower_args){.reduce = true, .step = true}, &low));
     CHECK_OK(sched_segment(&low, n, true, &cut));
@@ -98,7 +98,7 @@ static void segments_change_no_plan(void)
         struct sched_shape shape = {4, 12, kind->chunks ? kind->chunks : 1, 0};
         if (kind->make_sliced)
             continue; /* training does not slice */
-        CHECK_OK(sched_make(kind->name, &shape, &s));
+        CHECK_OK(sched_make(kind->name, &shape, NULL, &s));
         CHECK_OK(sched_lower(&s, &(struct sched_lower_args){.reduce = true, .step = true}, &low));
         if (CHECK(sched_check(&low, &r) == ERR_OK))
             same_report(&low, &r);

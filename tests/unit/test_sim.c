@@ -16,7 +16,7 @@ static bool play(const char *name, int p, int m, const struct sim_cost *cost, st
 {
     struct sched made;
     *x = (struct timed){0};
-    return CHECK(sched_make(name, &(struct sched_shape){p, m, 1, 0}, &made) == ERR_OK) &&
+    return CHECK(sched_make(name, &(struct sched_shape){p, m, 1, 0}, NULL, &made) == ERR_OK) &&
            timed_play(&made, &ends, cost, x);
 }
 
@@ -215,7 +215,7 @@ static void refused(void)
     struct sched s;
     struct sched_report report;
     struct sim_result r;
-    CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1, 0}, &s));
+    CHECK_OK(sched_make("gpipe", &(struct sched_shape){2, 2, 1, 0}, NULL, &s));
     CHECK_OK(sched_check(&s, &report));
     CHECK_ERR(sim_run(&s, &report, &unit, false, &r), ERR_INTERNAL, "not lowered");
     s.lowered = true;

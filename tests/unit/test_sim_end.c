@@ -163,7 +163,7 @@ static void replicas_meet(void)
     struct sched_report report = {0};
     struct sim_result r;
     double each[256] = {0};
-    CHECK_OK(sched_make("chimera", &(struct sched_shape){2, 2, 1, 0}, &made));
+    CHECK_OK(sched_make("chimera", &(struct sched_shape){2, 2, 1, 0}, NULL, &made));
     CHECK_OK(sched_lower(&made, &(struct sched_lower_args){.step = true}, &s));
     CHECK_OK(sched_check(&s, &report));
     CHECK(s.begin[2] < 256);

@@ -38,7 +38,7 @@ static void one_step(void)
     struct sched made;
     struct timed x;
     struct text page = {0}, json = {0};
-    CHECK_OK(sched_make("gpipe", &shape, &made));
+    CHECK_OK(sched_make("gpipe", &shape, NULL, &made));
     if (!timed_play(&made, &none, &cost, &x)) {
         timed_free(&x);
         return;
@@ -77,7 +77,7 @@ static void shares_of_two_lengths(void)
     struct sched made;
     struct timed x;
     struct text json = {0};
-    CHECK_OK(sched_make("zb-h2", &shape, &made));
+    CHECK_OK(sched_make("zb-h2", &shape, NULL, &made));
     if (timed_play(&made, &none, &cost, &x)) {
         sim_json(&x.s, &x.r, &json);
         cJSON *all = cJSON_Parse(json.s);

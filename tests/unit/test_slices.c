@@ -54,7 +54,7 @@ static void one_slice(void)
             struct sched a, b;
             struct text ta = {0}, tb = {0};
             CHECK_OK(sched_make_sliced("seq1f1b", &shape, 1, &a));
-            CHECK_OK(sched_make("1f1b", &shape, &b));
+            CHECK_OK(sched_make("1f1b", &shape, NULL, &b));
             sched_print(&a, &ta);
             sched_print(&b, &tb);
             CHECK_STR(ta.s, tb.s);
@@ -100,7 +100,8 @@ static void refused(void)
 {
     struct sched_shape shape = {.p = 4, .m = 8, .v = 1};
     struct sched s;
-    CHECK_ERR(sched_make("seq1f1b", &shape, &s), ERR_CONFIG, "use `plait sim --slices`, or 1f1b");
+    CHECK_ERR(sched_make("seq1f1b", &shape, NULL, &s), ERR_CONFIG,
+              "use `plait sim --slices`, or 1f1b");
     CHECK_ERR(sched_make_sliced("1f1b", &shape, 2, &s), ERR_CONFIG, "leave slices out");
     CHECK_ERR(sched_make_sliced("seq1f1b", &shape, 0, &s), ERR_CONFIG, "use 1 to 8191 slices");
     CHECK_ERR(sched_make_sliced("seq1f1b", &shape, 8192, &s), ERR_CONFIG, "use 1 to 8191 slices");

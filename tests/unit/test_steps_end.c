@@ -42,7 +42,7 @@ static void every_schedule(void)
             struct sched_shape shape = {p, 8, k->chunks ? k->chunks : 1, 0};
             struct sched s, low, zero;
             struct sched_report r[2] = {{0}};
-            if (sched_make(k->name, &shape, &s) != ERR_OK)
+            if (sched_make(k->name, &shape, NULL, &s) != ERR_OK)
                 continue;
             CHECK_OK(sched_lower(&s, &ends, &low));
             CHECK_OK(sched_zero(&low, &zero));

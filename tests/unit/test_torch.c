@@ -229,7 +229,7 @@ static void round_trip(void)
             int slices = kind->make_sliced ? (int)test_range(1, 4) : 0;
             struct sched s, low;
             enum err err = slices ? sched_make_sliced(kind->name, &shape, slices, &s)
-                                  : sched_make(kind->name, &shape, &s);
+                                  : sched_make(kind->name, &shape, NULL, &s);
             if (err != ERR_OK)
                 continue;
             check_trip(&s);

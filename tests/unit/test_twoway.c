@@ -25,7 +25,7 @@ static bool make(const char *name, int p, int m, const struct sim_cost *cost, st
     struct sched from;
     struct sched_shape shape = {.p = p, .m = m, .v = strcmp(name, "dualpipev") == 0 ? 2 : 1};
     *k = (struct timed){0};
-    return CHECK(sched_make(name, &shape, &from) == ERR_OK) &&
+    return CHECK(sched_make(name, &shape, NULL, &from) == ERR_OK) &&
            timed_play(&from, &all_ends, cost, k);
 }
 
@@ -87,15 +87,15 @@ static void grid_of_v(void)
 static void shapes_refused(void)
 {
     struct sched s;
-    CHECK_ERR(sched_make("dualpipev", &(struct sched_shape){.p = 4, .m = 8, .v = 1}, &s),
+    CHECK_ERR(sched_make("dualpipev", &(struct sched_shape){.p = 4, .m = 8, .v = 1}, NULL, &s),
               ERR_CONFIG, "v 1, but it runs two chunks a rank; use v 2");
     for (int n = 0; n < 2; n++) {
-        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 1, .m = 4, .v = 1}, &s),
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 1, .m = 4, .v = 1}, NULL, &s),
                   ERR_CONFIG, "an even number of ranks; use p 2");
-        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 5, .m = 9, .v = 1}, &s),
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 5, .m = 9, .v = 1}, NULL, &s),
                   ERR_CONFIG, "p 5, but microbatches go both ways over an even number of ranks; "
                               "use p 4 or 6");
-        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 4, .m = 8, .v = 2}, &s),
+        CHECK_ERR(sched_make(names[n], &(struct sched_shape){.p = 4, .m = 8, .v = 2}, NULL, &s),
                   ERR_CONFIG, "use v 1");
     }
 }

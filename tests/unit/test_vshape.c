@@ -32,7 +32,7 @@ static void play(const char *name, int p, int m, const struct sim_cost *cost, st
     struct sched made;
     struct timed x;
     *out = (struct played){-1, -1, 0, 0};
-    if (!CHECK(sched_make(name, &(struct sched_shape){p, m, 2, 0}, &made) == ERR_OK))
+    if (!CHECK(sched_make(name, &(struct sched_shape){p, m, 2, 0}, NULL, &made) == ERR_OK))
         return;
     if (timed_play(&made, &(struct sched_lower_args){.reduce = true, .step = true}, cost, &x)) {
         *out = (struct played){x.r.makespan, x.r.cost, x.r.peak[0], x.r.peak[0]};
@@ -173,8 +173,8 @@ static void refused(void)
             char want[96];
             snprintf(want, sizeof want, "schedule %s: v %d, but it runs two chunks a rank; use v 2",
                      names[kind], v);
-            CHECK_ERR(sched_make(names[kind], &(struct sched_shape){4, 8, v, 0}, &s), ERR_CONFIG,
-                      want);
+            CHECK_ERR(sched_make(names[kind], &(struct sched_shape){4, 8, v, 0}, NULL, &s),
+                      ERR_CONFIG, want);
         }
 }
 
