@@ -32,7 +32,10 @@
 
 struct comm_world;
 struct comm_group;
-struct comm_ops;
+struct comm_ops;    /* core/core.h */
+struct comm_device; /* core/core.h */
+struct comm_board;  /* core/board.h */
+struct comm_files;  /* core/files.c */
 struct dev;
 
 enum comm_kind { COMM_THREAD, COMM_MPI };
@@ -86,17 +89,38 @@ bool comm_launch_first(void);
  * has run they have, and text is printed at once. Returns the code to end with, the same on all. */
 enum err comm_report_error(enum err code, const char *text, void (*print)(const char *text));
 
-int comm_rank(const struct comm_world *w);
-int comm_size(const struct comm_world *w);
+/* What a rank knows of its world, for this folder alone; others read it by the functions below. */
+struct comm_world {
+    const struct comm_ops *ops;
+    enum comm_kind kind;
+    int rank, size;
+    struct comm_board *board; /* the transport's, borrowed: what peers read of each other */
+    struct comm_files *files; /* owned; NULL: its file calls have no watch (core/files.c) */
+    double timeout_s;    /* of one wait; 0: none */
+    int64_t unfinished;  /* requests started and not finished */
+    double spent;        /* seconds in calls that start or finish one */
+    struct traffic sent; /* messages started */
+    void *impl;          /* the transport's endpoint of this rank, borrowed */
+    struct dev *dev;     /* attached, borrowed; NULL: none that is async */
+    bool copies;         /* between GPUs of one process, where they can */
+    bool warm;           /* comm_warmup_end was called */
+    int64_t device_taken; /* bytes of it that `device` has taken */
+    struct comm_device *device; /* owned; NULL: device memory goes as the host's */
+    void (*graph_destroy)(void *arg); /* of a captured graph; NULL: there is none */
+    void *graph_arg;           /* borrowed */
+};
+
+static inline int comm_rank(const struct comm_world *w) { return w->rank; }
+static inline int comm_size(const struct comm_world *w) { return w->size; }
+static inline enum comm_kind comm_kind(const struct comm_world *w) { return w->kind; }
 /* The rank's index among the ranks of its machine, from 0, which is that of its GPU. Under a
  * launcher that does not give it (Open MPI's mpirun and srun do), the rank. */
 int comm_local_rank(const struct comm_world *w);
-enum comm_kind comm_kind(const struct comm_world *w);
 /* Seconds that this rank has been in calls that start or finish messages and collectives: waiting,
  * copying and adding, which cannot be separated where a peer copies for both. Local. */
-double comm_spent(const struct comm_world *w);
+static inline double comm_spent(const struct comm_world *w) { return w->spent; }
 /* Messages that this rank has sent, and what they carried (mesh.h). Local. */
-struct traffic comm_sent(const struct comm_world *w);
+static inline struct traffic comm_sent(const struct comm_world *w) { return w->sent; }
 /* Where this rank is from here on, for messages of peers that wait for it ("2F5 of step 7", at most
  * 47 bytes); also a heartbeat, which a rank gives in every call of this folder, too. Local. */
 void comm_set_location(struct comm_world *w, const char *text);
@@ -211,18 +235,41 @@ struct comm_group_args {
     bool also_nccl;   /* some read elsewhere, or are of a kind that copies do not do; else all are
                          sums (all_reduce, f32 or bf16) */
 };
+struct comm_group {
+    struct comm_world *world; /* borrowed from the transport */
+    int id, n, me;            /* me: this rank's index among the members */
+    int *ranks;               /* (n) owned */
+    int64_t started, finished; /* operations so far; finished <= started */
+    struct traffic counted[TRAFFIC_KINDS]; /* of them */
+    int chunk;                /* started last of one that goes in chunks, not the last; 0: none */
+    int chunk_of;             /* that one's kind */
+    const struct comm_ops *ops; /* of the transport that it goes by */
+    void *impl;               /* owned by the transport; NULL when n is 1 */
+    bool device;              /* device memory of the device that is attached */
+    bool tiny;                /* its largest operation is a few words */
+    bool overlapped;          /* its operations overlap the device's own work */
+    void *window;             /* device, borrowed: where operations read; NULL: anywhere */
+    int64_t window_bytes;     /* the same on all members */
+    bool also_nccl;           /* not all of them do */
+    struct comm_group *host;  /* owned; the same members in host memory */
+    bool copies;              /* its lane moves by copies what lies in the window */
+};
+
 /* Collective over the members, who give the same ranks in the same order, id and max_bytes. Scratch
  * is allocated here and never again. n == 1 is fine and costs nothing. */
 enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
                          struct comm_group **out);
 void comm_group_close(struct comm_group *g);
-int comm_group_rank(const struct comm_group *g); /* this rank's index among the members */
-int comm_group_size(const struct comm_group *g);
+static inline int comm_group_rank(const struct comm_group *g) { return g->me; }
+static inline int comm_group_size(const struct comm_group *g) { return g->n; }
 /* What this rank has started in it, but for barriers: [TRAFFIC_KINDS], borrowed. A collective that
  * goes in chunks counts as one. Local. */
-const struct traffic *comm_group_counted(const struct comm_group *g);
+static inline const struct traffic *comm_group_counted(const struct comm_group *g)
+{
+    return g->counted;
+}
 /* Does it move by copies between GPUs? */
-bool comm_group_copies(const struct comm_group *g);
+static inline bool comm_group_copies(const struct comm_group *g) { return g->copies; }
 
 /* Staging that `max_bytes`-sized operations need in a group of n: pure, so that the memory plan can
  * ask beforehand. thread: 0. mpi: bounded by a window, larger operations go in pieces. */
@@ -250,7 +297,7 @@ struct comm_device_plan {
 /* Bytes of its GPU that a rank's transport takes for that, about: an estimate from above. Pure. */
 int64_t comm_device_bytes(enum comm_kind k, const struct comm_device_plan *p);
 /* Bytes that it has taken, by the GPU's own count. */
-int64_t comm_device_taken(const struct comm_world *w);
+static inline int64_t comm_device_taken(const struct comm_world *w) { return w->device_taken; }
 
 /* In place over `count` elements. g NULL, here, of a broadcast and of a barrier: one rank, and
  * nothing is to be done. */

@@ -63,7 +63,6 @@ struct comm_msg {
  * the device's stream, and finished means that whatever is queued from then on sees the result.
  * When a slot fails, the peers know it, so that none waits on. */
 struct comm_ops {
-    enum comm_kind kind;
     /* Start a message; may fill r->op and r->word. */
     enum err (*msg_start)(struct comm_world *w, const struct comm_msg *m, struct comm_req *r);
     enum err (*msg_finish)(struct comm_world *w, struct comm_req *r);
@@ -97,48 +96,6 @@ struct comm_ops {
 struct comm_device {
     const struct comm_ops *ops;
     struct comm_world *world; /* borrowed */
-};
-
-struct comm_board; /* core/board.h */
-struct comm_files; /* core/files.c */
-
-struct comm_world {
-    const struct comm_ops *ops;
-    int rank, size;
-    struct comm_board *board; /* the transport's, borrowed: what peers read of each other */
-    struct comm_files *files; /* owned; NULL: its file calls have no watch (core/files.c) */
-    double timeout_s;    /* of one wait; 0: none */
-    int64_t unfinished;  /* requests started and not finished */
-    double spent;        /* seconds in calls that start or finish one */
-    struct traffic sent; /* messages started */
-    void *impl;          /* the transport's endpoint of this rank, borrowed */
-    struct dev *dev;     /* attached, borrowed; NULL: none that is async */
-    bool copies;         /* between GPUs of one process, where they can */
-    bool warm;           /* comm_warmup_end was called */
-    int64_t device_taken; /* bytes of it that `device` has taken */
-    struct comm_device *device; /* owned; NULL: device memory goes as the host's */
-    void (*graph_destroy)(void *arg); /* of a captured graph; NULL: there is none */
-    void *graph_arg;           /* borrowed */
-};
-
-struct comm_group {
-    struct comm_world *world; /* borrowed from the transport */
-    int id, n, me;            /* me: this rank's index among the members */
-    int *ranks;               /* (n) owned */
-    int64_t started, finished; /* operations so far; finished <= started */
-    struct traffic counted[TRAFFIC_KINDS]; /* of them */
-    int chunk;                /* started last of one that goes in chunks, not the last; 0: none */
-    enum comm_coll_kind chunk_of;
-    const struct comm_ops *ops; /* of the transport that it goes by */
-    void *impl;               /* owned by the transport; NULL when n is 1 */
-    bool device;              /* device memory of the device that is attached */
-    bool tiny;                /* its largest operation is a few words */
-    bool overlapped;          /* its operations overlap the device's own work */
-    void *window;             /* device, borrowed: where operations read; NULL: anywhere */
-    int64_t window_bytes;     /* the same on all members */
-    bool also_nccl;           /* not all of them do */
-    struct comm_group *host;  /* owned; the same members in host memory */
-    bool copies;              /* its lane moves by copies what lies in the window */
 };
 
 /* ---- what stands above: transports as the roof file lists them (transports.c) ---- */

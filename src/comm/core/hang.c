@@ -47,15 +47,6 @@ static bool waits_for(const struct comm_seen *s, int rank)
     return s->waits[rank / 64] >> rank % 64 & 1;
 }
 
-static void follow(struct search *f, int rank, const struct comm_seen *s)
-{
-    for (int k = 0; k < f->w->size; k++)
-        if (waits_for(s, k) && f->from[k] < 0) {
-            f->from[k] = rank;
-            f->queue[f->found++] = k;
-        }
-}
-
 /* One that was found: is it held up itself, or does it hold up others? */
 static void classify(struct search *f, int rank)
 {
@@ -69,7 +60,11 @@ static void classify(struct search *f, int rank)
     bool quiet = !s.in_file && s.doing != COMM_ENDED && s.quiet >= f->w->timeout_s;
     if (s.doing == COMM_WAITS && !quiet && !s.in_file) {
         f->waited = fmin(f->waited, s.waited);
-        follow(f, rank, &s);
+        for (int k = 0; k < f->w->size; k++)
+            if (waits_for(&s, k) && f->from[k] < 0) {
+                f->from[k] = rank;
+                f->queue[f->found++] = k;
+            }
     } else if (!quiet) {
         f->alive = true;
     } else if (s.quiet > f->quiet) {
@@ -109,17 +104,6 @@ static const char *location_text(const struct comm_seen *s, char buf[COMM_LOCATI
     return buf;
 }
 
-/* "rank 2 (process 4711 on node3)" */
-static const char *rank_text(const struct comm_seen *s, int rank, char buf[128])
-{
-    char host[64] = "";
-    if (s->pid > 0 && gethostname(host, sizeof host - 1) == 0)
-        snprintf(buf, 128, "rank %d (process %d on %s)", rank, s->pid, host);
-    else
-        snprintf(buf, 128, "rank %d", rank);
-    return buf;
-}
-
 /* "; rank 1 waits for it, for 60 s: the receive of ..., at 1F2 of step 7": rank `rank` for `next`
  * and whoever else. */
 static void link_text(const struct comm_world *w, int rank, int next, struct text *t)
@@ -139,14 +123,17 @@ static void link_text(const struct comm_world *w, int rank, int next, struct tex
 
 static void silent_text(const struct search *f, struct text *t)
 {
-    char name[128], location[COMM_LOCATION_TEXT + 8];
+    char host[64] = "", location[COMM_LOCATION_TEXT + 8];
     const struct comm_world *w = f->w;
     struct comm_seen s = {0};
     int links = 0;
     if (w->board->of[f->who]) {
         comm_board_read(w->board->of[f->who], &s);
-        text_add(t, "%s does not answer: it gave no sign of life for %.3g s%s",
-                 rank_text(&s, f->who, name), s.quiet, location_text(&s, location));
+        text_add(t, "rank %d", f->who);
+        if (s.pid > 0 && gethostname(host, sizeof host - 1) == 0)
+            text_add(t, " (process %d on %s)", s.pid, host);
+        text_add(t, " does not answer: it gave no sign of life for %.3g s%s", s.quiet,
+                 location_text(&s, location));
         if (s.doing == COMM_WAITS)
             text_add(t, ", where it was stopped while it waited in %s", s.pending);
     } else {

@@ -64,5 +64,5 @@ bool comm_launch_first(void)
 int comm_local_rank(const struct comm_world *w)
 {
     int local = comm_launch().local_rank;
-    return w->ops->kind == COMM_MPI && local >= 0 ? local : w->rank; /* threads: one machine */
+    return w->kind == COMM_MPI && local >= 0 ? local : w->rank; /* threads: one machine */
 }

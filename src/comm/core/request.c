@@ -382,9 +382,10 @@ static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole
     if (chunk < 1 || chunk > chunks)
         FAIL(ERR_INTERNAL, "comm: %s in a group of %d; chunks are 1 to %d", comm_coll_text(c, buf),
              g->n, chunks);
-    if (chunk != g->chunk + 1 || (g->chunk > 0 && c->kind != g->chunk_of))
+    if (chunk != g->chunk + 1 || (g->chunk > 0 && (int)c->kind != g->chunk_of))
         FAIL(ERR_INTERNAL, "comm: %s in group %d behind chunk %d of %s", comm_coll_text(c, buf),
-             g->id, g->chunk, g->chunk > 0 ? comm_coll_name(g->chunk_of) : "none");
+             g->id, g->chunk,
+             g->chunk > 0 ? comm_coll_name((enum comm_coll_kind)g->chunk_of) : "none");
     bool alone = g->ops && g->ops->coll_chunks && g->ops->coll_chunks(g, c);
     if (!alone)
         c->chunk = 0;
@@ -392,7 +393,7 @@ static enum err start_chunk(struct comm_group *g, struct comm_coll *c, int whole
     if (alone || chunk == whole)
         TRY(coll_start(g, c, r, false));
     g->chunk = chunk < chunks ? chunk : 0;
-    g->chunk_of = c->kind;
+    g->chunk_of = (int)c->kind;
     return ERR_OK;
 }
 

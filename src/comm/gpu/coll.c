@@ -382,45 +382,26 @@ static enum err reduce(const struct comm_copies *x, const struct comm_coll *c, c
     return wait_one(x, FLAG_READ, c->root, s);
 }
 
-/* What member `from` has, to its part of the output here. */
-static enum err fetch_part(const struct comm_copies *x, const struct comm_coll *c, int from,
-                           cudaStream_t s)
+/* all_gather, all_to_all: what the others have for this member, chunks [first, last] of n - 1, to
+ * its parts of the output; and with the last this member's own, when all have read. */
+static enum err fetch_parts(const struct comm_copies *x, const struct comm_coll *c, int first,
+                            int last, cudaStream_t s)
 {
-    int64_t bytes = c->count * c->unit;
-    TRY(wait_one(x, FLAG_READY, from, s));
-    return comm_get((char *)c->out + from * bytes, x->now->of[from], bytes, s);
-}
-
-/* This member's own part; and all have read it. */
-static enum err end_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
-{
-    int64_t bytes = c->count * c->unit;
-    if (!in_place(x, c))
-        TRY(comm_get((char *)c->out + x->me * bytes, c->in, bytes, s));
-    return wait_all(x, FLAG_READ, s);
-}
-
-static enum err all_to_all(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
-{
-    TRY(signal_all(x, FLAG_READY, s));
-    for (int k = 1; k <= x->n; k++) { /* one's own part last */
+    for (int k = first; k <= (last < x->n - 1 ? last : x->n); k++) {
         int from = (x->me + k) % x->n;
+        bool parts = c->kind == COMM_ALL_TO_ALL;
+        int64_t bytes = (parts ? c->recv.count[from] : c->count) * c->unit;
+        char *to = (char *)c->out + (parts ? c->recv.at[from] : from * c->count) * c->unit;
+        if (k == 1)
+            TRY(signal_all(x, FLAG_READY, s));
         if (from != x->me)
             TRY(wait_one(x, FLAG_READY, from, s));
-        TRY(comm_get((char *)c->out + c->recv.at[from] * c->unit, x->now->of[from],
-                     c->recv.count[from] * c->unit, s));
+        if (to != x->now->of[from])
+            TRY(comm_get(to, x->now->of[from], bytes, s));
+        if (from != x->me)
+            TRY(signal_one(x, FLAG_READ, from, s));
     }
-    TRY(signal_all(x, FLAG_READ, s));
-    return wait_all(x, FLAG_READ, s);
-}
-
-static enum err all_gather(const struct comm_copies *x, const struct comm_coll *c, cudaStream_t s)
-{
-    TRY(signal_all(x, FLAG_READY, s));
-    for (int k = 1; k < x->n; k++)
-        TRY(fetch_part(x, c, (x->me + k) % x->n, s));
-    TRY(signal_all(x, FLAG_READ, s));
-    return end_gather(x, c, s);
+    return last < x->n - 1 ? ERR_OK : wait_all(x, FLAG_READ, s);
 }
 
 /* From the root, which knows of the others when they have read. */
@@ -434,8 +415,6 @@ static enum err broadcast(const struct comm_copies *x, const struct comm_coll *c
     TRY(comm_get(c->out, x->now->of[c->root], c->count * c->unit, s));
     return signal_one(x, FLAG_READ, c->root, s);
 }
-
-/* ---- in chunks ---- */
 
 static enum err reduce_scatter_chunk(const struct comm_copies *x, const struct comm_coll *c,
                                      cudaStream_t s)
@@ -451,17 +430,6 @@ static enum err reduce_scatter_chunk(const struct comm_copies *x, const struct c
     TRY(wait_one(x, FLAG_READY, from, s));
     TRY(fetch_summand(x, &p, from, s));
     return signal_one(x, FLAG_READ, from, s);
-}
-
-static enum err all_gather_chunk(const struct comm_copies *x, const struct comm_coll *c,
-                                 cudaStream_t s)
-{
-    int from = (x->me + c->chunk) % x->n;
-    if (c->chunk == 1)
-        TRY(signal_all(x, FLAG_READY, s));
-    TRY(fetch_part(x, c, from, s));
-    TRY(signal_one(x, FLAG_READ, from, s));
-    return c->chunk < x->n - 1 ? ERR_OK : end_gather(x, c, s);
 }
 
 bool comm_copies_take(const struct comm_gpu_lane *l, const struct comm_coll *c)
@@ -568,8 +536,9 @@ enum err comm_copies_do(const struct comm_gpu_lane *l, const struct comm_gpu_op 
     case COMM_REDUCE_SCATTER:
         return c->chunk ? reduce_scatter_chunk(x, c, s) : reduce_scatter(x, c, s);
     case COMM_REDUCE: return reduce(x, c, s);
-    case COMM_ALL_GATHER: return c->chunk ? all_gather_chunk(x, c, s) : all_gather(x, c, s);
-    case COMM_ALL_TO_ALL: return all_to_all(x, c, s);
+    case COMM_ALL_GATHER:
+    case COMM_ALL_TO_ALL:
+        return fetch_parts(x, c, c->chunk ? c->chunk : 1, c->chunk ? c->chunk : x->n - 1, s);
     case COMM_BROADCAST: return broadcast(x, c, s);
     case COMM_BARRIER: break;
     }

@@ -35,19 +35,6 @@ static void *release_waiters(void *arg)
     return NULL;
 }
 
-static void begin_release(struct comm_gpu *q)
-{
-    bool any = false;
-    for (const struct comm_gpu_lane *l = q->lanes; l; l = l->next)
-        any = any || l->copies;
-    if (!any)
-        return;
-    q->waiters = q->lanes; /* none with copies comes behind a failure */
-    q->releasing = pthread_create(&q->releaser, NULL, release_waiters, q) == 0;
-    if (!q->releasing)
-        log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
-}
-
 void comm_gpu_end_release(struct comm_gpu *q)
 {
     for (const struct comm_gpu_lane *l = q->lanes; l && q->releasing; l = l->next)
@@ -81,8 +68,13 @@ void comm_gpu_abort_all(struct comm_gpu *q)
         pthread_mutex_unlock(&q->lock);
         return;
     }
-    bool locked = lock_soon(&q->lock);
-    begin_release(q);
+    bool locked = lock_soon(&q->lock), any = false;
+    for (const struct comm_gpu_lane *l = q->lanes; l; l = l->next)
+        any = any || l->copies;
+    q->waiters = q->lanes; /* none with copies comes behind a failure */
+    q->releasing = any && pthread_create(&q->releaser, NULL, release_waiters, q) == 0;
+    if (any && !q->releasing)
+        log_line(LOG_WARN, "comm: no thread to free GPU %d from its peers", q->gpu);
     bool alone = lock_soon(&turn);
     comm_nccl_abort_all(q->lanes);
     if (alone)

@@ -33,7 +33,6 @@ static bool may_report(struct comm_world *w)
 }
 
 static const struct comm_ops mpi_ops = {
-    .kind = COMM_MPI,
     .msg_start = comm_mpi_msg_start,
     .msg_finish = comm_mpi_msg_finish,
     .coll_start = comm_mpi_coll_start,
@@ -56,7 +55,7 @@ static enum err open_channel(MPI_Comm *out)
 static enum err endpoint_open(struct comm_mpi_endpoint *e, double timeout_s)
 {
     int *tag_max = NULL, has = 0;
-    e->world = (struct comm_world){.ops = &mpi_ops, .timeout_s = timeout_s, .impl = e};
+    e->world = (struct comm_world){.ops = &mpi_ops, .kind = COMM_MPI, .timeout_s = timeout_s, .impl = e};
     e->in = MPI_REQUEST_NULL;
     TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &e->world.rank));
     TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &e->world.size));
@@ -77,18 +76,6 @@ static enum err endpoint_open(struct comm_mpi_endpoint *e, double timeout_s)
     if (e->world.size > 1)
         TRY_MPI(MPI_Irecv(e->control_in, 2, MPI_INT, MPI_ANY_SOURCE, 0, e->ctl, &e->in));
     return comm_mpi_life_open(&e->life, &e->world);
-}
-
-/* After a run without failure. */
-static void endpoint_close(struct comm_mpi_endpoint *e)
-{
-    comm_mpi_life_close(&e->life);
-    MPI_Type_free(&e->block);
-    MPI_Comm_free(&e->ctl);
-    MPI_Comm_free(&e->coll);
-    MPI_Comm_free(&e->msg);
-    mem_free(e->ended);
-    mem_free(e->out);
 }
 
 static bool end_missing(const struct comm_pending_op *x, int i)
@@ -169,7 +156,13 @@ static enum err run(const char *what, double timeout_s,
         err = end_together(&e);
     if (err != ERR_OK)
         return end_job(&e, err);
-    endpoint_close(&e);
+    comm_mpi_life_close(&e.life);
+    MPI_Type_free(&e.block);
+    MPI_Comm_free(&e.ctl);
+    MPI_Comm_free(&e.coll);
+    MPI_Comm_free(&e.msg);
+    mem_free(e.ended);
+    mem_free(e.out);
     return ERR_OK;
 }
 

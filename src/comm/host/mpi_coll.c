@@ -65,33 +65,28 @@ static void group_free(struct comm_mpi_group *m)
     mem_free(m);
 }
 
-static enum err group_memory(struct comm_mpi_group *m, int n)
-{
-    TRY(mem_new((n - 1) * m->slice, 1, "the window of a group", &m->window));
-    TRY(mem_new(ROWS * n, sizeof *m->request, "requests of a group", &m->request));
-    TRY(mem_new(ROWS * n, sizeof *m->index, "requests of a group", &m->index));
-    TRY(mem_new(n, sizeof *m->header, "headers of a group", &m->header));
-    TRY(mem_new(n, sizeof *m->out, "headers of a group", &m->out));
-    TRY(mem_new(n, sizeof *m->source, "the members of a group", (void *)&m->source));
-    for (int i = 0; i < ROWS * n; i++)
-        m->request[i] = MPI_REQUEST_NULL;
-    return ERR_OK;
-}
-
 enum err comm_mpi_group_open(struct comm_group *g, int64_t scratch)
 {
     struct comm_mpi_group *m;
-    int64_t slice = scratch / (g->n - 1) / COMM_SLICE_ALIGN * COMM_SLICE_ALIGN;
+    enum err err;
+    int n = g->n;
+    int64_t slice = scratch / (n - 1) / COMM_SLICE_ALIGN * COMM_SLICE_ALIGN;
     TRY(mem_new(1, sizeof *m, "a group over MPI", &m));
     m->g = g;
     m->slice = num_min(slice, COMM_WINDOW_BYTES);
-    enum err err = group_memory(m, g->n);
-    if (err != ERR_OK) {
-        group_free(m);
-        return err;
-    }
+    TRY_OR(out, mem_new((n - 1) * m->slice, 1, "the window of a group", &m->window));
+    TRY_OR(out, mem_new(ROWS * n, sizeof *m->request, "requests of a group", &m->request));
+    TRY_OR(out, mem_new(ROWS * n, sizeof *m->index, "requests of a group", &m->index));
+    TRY_OR(out, mem_new(n, sizeof *m->header, "headers of a group", &m->header));
+    TRY_OR(out, mem_new(n, sizeof *m->out, "headers of a group", &m->out));
+    TRY_OR(out, mem_new(n, sizeof *m->source, "the members of a group", (void *)&m->source));
+    for (int i = 0; i < ROWS * n; i++)
+        m->request[i] = MPI_REQUEST_NULL;
     g->impl = m;
     return ERR_OK;
+out:
+    group_free(m);
+    return err;
 }
 
 /* Take the group out of the list of those with operations under way. */

@@ -95,31 +95,7 @@ static enum err watch_open(struct comm_mpi_life *l)
     return err;
 }
 
-static void watch_close(struct comm_mpi_life *l)
-{
-    if (l->stop >= 0) {
-        close(l->stop); /* the watch sees its end of the pipe end */
-        pthread_join(l->watch, NULL);
-    }
-    for (int i = 0; l->poll && i <= l->hosts; i++)
-        if (l->poll[i].fd >= 0)
-            close(l->poll[i].fd);
-    mem_free(l->poll);
-}
-
 /* ---- the memory ---- */
-
-/* This process's number, 0 in another name space than that of the machine's first rank. */
-static enum err own_number(const struct comm_mpi_life *l, int *out)
-{
-    struct stat st = {0};
-    uint64_t mine, first;
-    bool known = fs_sys_stat("/proc/self/ns/pid", &st) == 0;
-    first = mine = known ? (uint64_t)st.st_ino : 0;
-    TRY_MPI(MPI_Bcast(&first, 1, MPI_UINT64_T, 0, l->host));
-    *out = known && first == mine ? (int)getpid() : 0;
-    return ERR_OK;
-}
 
 static enum err share(struct comm_mpi_life *l)
 {
@@ -140,7 +116,7 @@ static enum err share(struct comm_mpi_life *l)
 
 enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w)
 {
-    int pid;
+    struct stat st = {0};
     l->world = w;
     l->stop = -1;
     l->board.n = w->size;
@@ -156,15 +132,25 @@ enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w)
         l->board.of[l->rank[i]] = &l->shared->entry[i];
     w->board = &l->board;
     comm_heartbeat(w);
-    TRY(own_number(l, &pid));
-    atomic_store(&l->board.of[w->rank]->pid, pid);
+    /* This process's number, 0 in another name space than that of the machine's first rank. */
+    bool known = fs_sys_stat("/proc/self/ns/pid", &st) == 0;
+    uint64_t mine = known ? (uint64_t)st.st_ino : 0, first = mine;
+    TRY_MPI(MPI_Bcast(&first, 1, MPI_UINT64_T, 0, l->host));
+    atomic_store(&l->board.of[w->rank]->pid, known && first == mine ? (int)getpid() : 0);
     TRY_MPI(MPI_Barrier(l->host));
     return watch_open(l);
 }
 
 void comm_mpi_life_close(struct comm_mpi_life *l)
 {
-    watch_close(l);
+    if (l->stop >= 0) {
+        close(l->stop); /* the watch sees its end of the pipe end */
+        pthread_join(l->watch, NULL);
+    }
+    for (int i = 0; l->poll && i <= l->hosts; i++)
+        if (l->poll[i].fd >= 0)
+            close(l->poll[i].fd);
+    mem_free(l->poll);
     if (l->shared)
         MPI_Win_free(&l->memory);
     if (l->hosts)

@@ -237,27 +237,6 @@ struct agreement {
     char other[8 * WHAT_WORDS]; /* and what the first of them runs */
 };
 
-/* Do all run what the first runs that runs something? */
-static void hold_together(const struct start_report *all, struct agreement *a)
-{
-    int first = 0;
-    while (first < a->size && !all[first].what[0])
-        first++;
-    for (int i = 0; i < a->size && first < a->size; i++) {
-        bool same = strcmp(all[i].what, all[first].what) == 0;
-        if (!same && !a->other[0])
-            memcpy(a->other, all[i].what, sizeof a->other);
-        if (!same)
-            comm_names_add(&a->others, i);
-    }
-    comm_names_end(&a->others);
-    if (!a->others.named)
-        return;
-    start.code = ERR_MISMATCH;
-    start.rank = first;
-    start.to_report = first == a->rank;
-}
-
 /* Collective over the launch. what "": this process runs nothing. */
 static enum err agree(enum err code, const char *text, const char *what, struct agreement *a)
 {
@@ -281,8 +260,22 @@ static enum err agree(enum err code, const char *text, const char *what, struct 
             a->same++;
         }
     }
-    if (rc == MPI_SUCCESS && start.code == ERR_OK)
-        hold_together(all, a);
+    int first = 0; /* that runs something: do all run the same? */
+    while (rc == MPI_SUCCESS && first < a->size && !all[first].what[0])
+        first++;
+    for (int i = 0; rc == MPI_SUCCESS && start.code == ERR_OK && i < a->size; i++) {
+        if (first == a->size || strcmp(all[i].what, all[first].what) == 0)
+            continue;
+        if (!a->other[0])
+            memcpy(a->other, all[i].what, sizeof a->other);
+        comm_names_add(&a->others, i);
+    }
+    comm_names_end(&a->others);
+    if (a->others.named) {
+        start.code = ERR_MISMATCH;
+        start.rank = first;
+        start.to_report = first == a->rank;
+    }
     start.agreed = true;
     mem_free(all);
     TRY_MPI(rc);

@@ -35,7 +35,6 @@ static enum err check_rank(struct comm_world *w, const char *what)
 }
 
 static const struct comm_ops thread_ops = {
-    .kind = COMM_THREAD,
     .msg_start = comm_thread_msg_start,
     .msg_finish = comm_thread_msg_finish,
     .coll_start = comm_thread_coll_start,
@@ -72,7 +71,7 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
     struct comm_thread_endpoint *e = &j->endpoint[rank];
     pthread_condattr_t attr;
     e->job = j;
-    e->world = (struct comm_world){.ops = &thread_ops, .rank = rank, .size = j->size,
+    e->world = (struct comm_world){.ops = &thread_ops, .kind = COMM_THREAD, .rank = rank, .size = j->size,
                                    .timeout_s = j->timeout_s, .board = &j->board, .impl = e};
     j->board.of[rank] = &e->entry;
     comm_heartbeat(&e->world);
@@ -87,14 +86,6 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
         FAIL(ERR_MEMORY, "comm: no lock for rank %d of %d; run fewer ranks", rank, j->size);
     pthread_condattr_destroy(&attr);
     return ERR_OK;
-}
-
-static void endpoint_release(struct comm_thread_endpoint *e)
-{
-    comm_thread_msg_release(e);
-    pthread_mutex_destroy(&e->mailbox.lock);
-    pthread_mutex_destroy(&e->lock);
-    pthread_cond_destroy(&e->wakeup);
 }
 
 /* Start a thread for each rank and wait for all. When a thread cannot be started, those that run
@@ -124,18 +115,17 @@ static enum err run_threads(struct comm_thread_job *j)
 /* The first error that is not a peer's; else the first. */
 static enum err first_error(const struct comm_thread_job *j)
 {
-    const struct comm_thread_endpoint *first = NULL;
-    for (int i = 0; i < j->size; i++) {
+    const struct comm_thread_endpoint *first = &j->endpoint[0];
+    char text[COMM_RANK_TEXT];
+    for (int i = 1; i < j->size; i++) {
         const struct comm_thread_endpoint *e = &j->endpoint[i];
-        if (e->err == ERR_OK)
-            continue;
-        if (!first || (first->err == ERR_PEER && e->err != ERR_PEER))
+        if (e->err != ERR_OK &&
+            (first->err == ERR_OK || (first->err == ERR_PEER && e->err != ERR_PEER)))
             first = e;
     }
-    if (!first)
-        return ERR_OK;
-    char text[COMM_RANK_TEXT];
-    return err_adopt(first->err, comm_rank_error(&first->world, first->text, text));
+    return first->err == ERR_OK
+               ? ERR_OK
+               : err_adopt(first->err, comm_rank_error(&first->world, first->text, text));
 }
 
 enum err comm_thread_run(int size, double timeout_s,
@@ -161,8 +151,13 @@ enum err comm_thread_run(int size, double timeout_s,
     TRY_OR(out_locks, run_threads(&j));
     err = first_error(&j);
 out_locks:
-    for (int i = 0; i < made; i++)
-        endpoint_release(&j.endpoint[i]);
+    while (made-- > 0) {
+        struct comm_thread_endpoint *e = &j.endpoint[made];
+        comm_thread_msg_release(e);
+        pthread_mutex_destroy(&e->mailbox.lock);
+        pthread_mutex_destroy(&e->lock);
+        pthread_cond_destroy(&e->wakeup);
+    }
     comm_thread_groups_release(&j);
     pthread_mutex_destroy(&j.lock);
 out_endpoints:
