@@ -27,43 +27,33 @@ void comm_accum_set(struct comm_accum *t, const void *x, int64_t count, enum dty
 
 /* Each of `count` elements b of x to its a in t, of types that are known here: compilers make
  * vectors of it. */
-#define EACH(member, type, from_type, value, result) \
-    do {                                             \
-        type *restrict to = t->wide.member;          \
-        const from_type *restrict from = x;          \
-        for (int64_t i = 0; i < count; i++) {        \
-            type a = to[i], b = value(from[i]);      \
-            to[i] = (result);                        \
-        }                                            \
+#define EACH(member, type, from_type, value, sum, larger) \
+    do {                                                  \
+        type *restrict to = t->wide.member;               \
+        const from_type *restrict from = x;               \
+        for (int64_t i = 0; i < sums; i++) {              \
+            type a = to[i], b = value(from[i]);           \
+            to[i] = (sum);                                \
+        }                                                 \
+        for (int64_t i = 0; i < maxima; i++) {            \
+            type a = to[i], b = value(from[i]);           \
+            to[i] = (larger);                             \
+        }                                                 \
     } while (0)
 /* Of numbers with a point the larger, and a NaN of either. */
 #define LARGER (b > a || isnan(b) ? b : a)
 /* Wraps on overflow instead of being undefined. */
 #define WRAPPED (int32_t)((uint32_t)a + (uint32_t)b)
 
-static void add(struct comm_accum *t, const void *x, int64_t count, enum dtype dt)
-{
-    switch (dt) {
-    case DT_F64: EACH(f64, double, double, , a + b); break;
-    case DT_F32: EACH(f32, float, float, , a + b); break;
-    case DT_BF16: EACH(f32, float, uint16_t, bf16_to_f32, a + b); break;
-    case DT_I32: EACH(i32, int32_t, int32_t, , WRAPPED); break;
-    case DT_COUNT: break;
-    }
-}
-
 void comm_accum_add(struct comm_accum *t, enum comm_red red, const void *x, int64_t count,
                     enum dtype dt)
 {
-    if (red != COMM_MAX) {
-        add(t, x, count, dt);
-        return;
-    }
+    int64_t sums = red != COMM_MAX ? count : 0, maxima = count - sums;
     switch (dt) {
-    case DT_F64: EACH(f64, double, double, , LARGER); break;
-    case DT_F32: EACH(f32, float, float, , LARGER); break;
-    case DT_BF16: EACH(f32, float, uint16_t, bf16_to_f32, LARGER); break;
-    case DT_I32: EACH(i32, int32_t, int32_t, , b > a ? b : a); break;
+    case DT_F64: EACH(f64, double, double, , a + b, LARGER); break;
+    case DT_F32: EACH(f32, float, float, , a + b, LARGER); break;
+    case DT_BF16: EACH(f32, float, uint16_t, bf16_to_f32, a + b, LARGER); break;
+    case DT_I32: EACH(i32, int32_t, int32_t, , WRAPPED, b > a ? b : a); break;
     case DT_COUNT: break;
     }
 }

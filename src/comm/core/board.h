@@ -53,18 +53,13 @@ struct comm_seen {
 };
 void comm_board_read(const struct comm_entry *e, struct comm_seen *out);
 
-/* This rank waits, since then, for all who are missing; where none is, whoever of the others may be
- * amid copying. */
-void comm_board_waits(struct comm_world *w, const struct comm_pending_op *x, double since);
-/* It does not wait any more. */
+/* This rank does not wait any more. */
 void comm_board_waits_end(struct comm_world *w);
 
 /* This rank has ended well. */
 void comm_board_ended(struct comm_world *w);
 /* Has a rank of the world been in a file call within the last timeout? */
 bool comm_board_files(const struct comm_world *w);
-
-/* ---- core/hang.c ---- */
 
 /* Of one wait. Zeroed by comm_hang_timer_start, which also gives a heartbeat. */
 struct comm_hang_timer {

@@ -154,7 +154,7 @@ struct comm_pending_op {
 };
 /* "the receive of ...", "..., operation 7 of group 3", into buf, which is returned. */
 const char *comm_pending_text(const struct comm_pending_op *x, char buf[COMM_PENDING_TEXT]);
-/* This rank is alive. (core/board.c) */
+/* This rank is alive. (core/hang.c) */
 void comm_heartbeat(struct comm_world *w);
 /* FAIL with ERR_PEER: ranks[i] has ended without coming. */
 enum err comm_peer_exited(const struct comm_pending_op *x, const struct comm_world *w, int i);

@@ -224,9 +224,8 @@ enum err comm_nccl_connect(const struct comm_gpu *q, struct comm_gpu_lane *l, in
 enum err comm_nccl_do(const struct comm_gpu_lane *l, const struct comm_gpu_op *op, cudaStream_t s);
 /* What NCCL reports of a communicator, and the code that goes with it; NULL: nothing. */
 const char *comm_nccl_reports(const struct comm_gpu_lane *l, enum err *fault);
-/* Kernels of one, or of those of all lanes from the first on, end. As one group, for giving one
- * back waits for the device, which another may hold. */
-void comm_nccl_abort(struct comm_gpu_lane *l);
+/* Kernels of those of all lanes from the first on end. As one group, for giving one back waits for
+ * the device, which another may hold. */
 void comm_nccl_abort_all(struct comm_gpu_lane *first);
 void comm_nccl_end(struct comm_gpu_lane *l);
 

@@ -122,7 +122,7 @@ static enum err lane_open(struct comm_gpu *q, const struct comm_gpu_lane *as,
     } else {
         if (err == ERR_OK && l->comm) { /* too late: behind whoever aborts the others */
             comm_gpu_abort_all(q);
-            comm_nccl_abort(l);
+            comm_nccl_abort_all(l);
         }
         lane_free(q, l, true);
     }

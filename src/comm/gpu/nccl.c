@@ -143,12 +143,6 @@ const char *comm_nccl_reports(const struct comm_gpu_lane *l, enum err *fault)
     return ncclGetErrorString(e);
 }
 
-void comm_nccl_abort(struct comm_gpu_lane *l)
-{
-    (void)ncclCommAbort(l->comm);
-    l->comm = NULL;
-}
-
 void comm_nccl_abort_all(struct comm_gpu_lane *first)
 {
     ncclResult_t e = ncclGroupStart();

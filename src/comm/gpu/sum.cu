@@ -11,11 +11,6 @@
 
 enum { BLOCK = 512, BLOCKS_MAX = 264 };
 
-struct pieces {
-    const void *in[COMM_SUM_MOST];
-    int n;
-};
-
 template <typename T> struct __align__(16) pack { T v[16 / sizeof(T)]; };
 
 /* What T is summed in. */
@@ -35,7 +30,7 @@ template <bool MAX, typename W> static __device__ W both(W a, W b)
 }
 
 template <bool MAX, typename T, typename V>
-static __device__ void add_up(V *out, const pieces &p, int64_t i)
+static __device__ void add_up(const comm_sum_args &p, int64_t i)
 {
     enum { N = sizeof(V) / sizeof(T) };
     typename wide_of<T>::type sum[N];
@@ -47,52 +42,47 @@ static __device__ void add_up(V *out, const pieces &p, int64_t i)
     V y;
     for (int j = 0; j < N; j++)
         put((T *)&y + j, sum[j]);
-    out[i] = y;
+    ((V *)p.out)[i] = y;
 }
 
 template <bool MAX, typename T, typename V>
-static __global__ void sum_kernel(V *out, pieces p, int64_t n)
+static __global__ void sum_kernel(comm_sum_args p, int64_t n)
 {
     int64_t step = (int64_t)gridDim.x * BLOCK;
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n; i += step)
-        add_up<MAX, T, V>(out, p, i);
+        add_up<MAX, T, V>(p, i);
 }
 
 template <bool MAX, typename T>
-static cudaError_t launch(void *out, const pieces &p, int64_t count, cudaStream_t s)
+static cudaError_t launch(const comm_sum_args &p, cudaStream_t s)
 {
     enum { N = 16 / sizeof(T) };
-    uintptr_t odd = (uintptr_t)out;
+    uintptr_t odd = (uintptr_t)p.out;
     for (int k = 0; k < p.n; k++)
         odd |= (uintptr_t)p.in[k];
-    bool packs = odd % 16 == 0 && count % N == 0;
-    int64_t n = packs ? count / N : count, blocks = (n + BLOCK - 1) / BLOCK;
+    bool packs = odd % 16 == 0 && p.count % N == 0;
+    int64_t n = packs ? p.count / N : p.count, blocks = (n + BLOCK - 1) / BLOCK;
     int grid = (int)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX);
     if (packs)
-        sum_kernel<MAX, T, pack<T>><<<grid, BLOCK, 0, s>>>((pack<T> *)out, p, n);
+        sum_kernel<MAX, T, pack<T>><<<grid, BLOCK, 0, s>>>(p, n);
     else
-        sum_kernel<MAX, T, T><<<grid, BLOCK, 0, s>>>((T *)out, p, n);
+        sum_kernel<MAX, T, T><<<grid, BLOCK, 0, s>>>(p, n);
     return cudaGetLastError();
 }
 
-template <typename T>
-static cudaError_t launch_of(const comm_sum_args *t, const pieces &p, cudaStream_t s)
+template <typename T> static cudaError_t launch_of(const comm_sum_args &p, cudaStream_t s)
 {
-    return t->max ? launch<true, T>(t->out, p, t->count, s)
-                  : launch<false, T>(t->out, p, t->count, s);
+    return p.max ? launch<true, T>(p, s) : launch<false, T>(p, s);
 }
 
 cudaError_t comm_sum_kernel(const struct comm_sum_args *t, cudaStream_t s)
 {
-    pieces p = {{0}, t->n};
-    for (int k = 0; k < t->n; k++)
-        p.in[k] = t->in[k];
     if (t->count == 0)
         return cudaSuccess;
     switch (t->dt) {
-    case DT_F64: return launch_of<double>(t, p, s);
-    case DT_BF16: return launch_of<__nv_bfloat16>(t, p, s);
-    case DT_I32: return launch_of<int32_t>(t, p, s);
-    default: return launch_of<float>(t, p, s);
+    case DT_F64: return launch_of<double>(*t, s);
+    case DT_BF16: return launch_of<__nv_bfloat16>(*t, s);
+    case DT_I32: return launch_of<int32_t>(*t, s);
+    default: return launch_of<float>(*t, s);
     }
 }

@@ -55,7 +55,8 @@ static enum err open_channel(MPI_Comm *out)
 static enum err endpoint_open(struct comm_mpi_endpoint *e, double timeout_s)
 {
     int *tag_max = NULL, has = 0;
-    e->world = (struct comm_world){.ops = &mpi_ops, .kind = COMM_MPI, .timeout_s = timeout_s, .impl = e};
+    e->world = (struct comm_world){.ops = &mpi_ops, .kind = COMM_MPI, .timeout_s = timeout_s,
+                                   .impl = e};
     e->in = MPI_REQUEST_NULL;
     TRY_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &e->world.rank));
     TRY_MPI(MPI_Comm_size(MPI_COMM_WORLD, &e->world.size));

@@ -97,26 +97,12 @@ static enum err watch_open(struct comm_mpi_life *l)
 
 /* ---- the memory ---- */
 
-static enum err share(struct comm_mpi_life *l)
-{
-    int64_t bytes = (int64_t)sizeof(struct comm_mpi_shared) +
-                    l->hosts * (int64_t)sizeof(struct comm_entry);
-    int me, unit;
-    MPI_Aint size;
-    void *own;
-    TRY_MPI(MPI_Comm_rank(l->host, &me));
-    TRY_MPI(MPI_Win_allocate_shared(me == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, l->host, &own,
-                                    &l->memory));
-    TRY_MPI(MPI_Win_shared_query(l->memory, 0, &size, &unit, &l->shared));
-    if (me == 0)
-        memset((void *)l->shared, 0, (size_t)bytes);
-    TRY_MPI(MPI_Barrier(l->host));
-    return ERR_OK;
-}
-
 enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w)
 {
     struct stat st = {0};
+    MPI_Aint size;
+    void *own;
+    int me, unit;
     l->world = w;
     l->stop = -1;
     l->board.n = w->size;
@@ -127,7 +113,14 @@ enum err comm_mpi_life_open(struct comm_mpi_life *l, struct comm_world *w)
     TRY_MPI(MPI_Comm_size(l->host, &l->hosts));
     TRY(mem_new(l->hosts, sizeof *l->rank, "the ranks of a machine", &l->rank));
     TRY_MPI(MPI_Allgather(&w->rank, 1, MPI_INT, l->rank, 1, MPI_INT, l->host));
-    TRY(share(l));
+    int64_t bytes = (int64_t)sizeof *l->shared + l->hosts * (int64_t)sizeof *l->shared->entry;
+    TRY_MPI(MPI_Comm_rank(l->host, &me));
+    TRY_MPI(MPI_Win_allocate_shared(me == 0 ? (MPI_Aint)bytes : 0, 1, MPI_INFO_NULL, l->host, &own,
+                                    &l->memory));
+    TRY_MPI(MPI_Win_shared_query(l->memory, 0, &size, &unit, &l->shared));
+    if (me == 0)
+        memset((void *)l->shared, 0, (size_t)bytes);
+    TRY_MPI(MPI_Barrier(l->host));
     for (int i = 0; i < l->hosts; i++)
         l->board.of[l->rank[i]] = &l->shared->entry[i];
     w->board = &l->board;

@@ -29,11 +29,6 @@ static bool has_failed(struct comm_world *w)
     return atomic_load(&comm_thread_endpoint(w)->job->failed) != 0;
 }
 
-static enum err check_rank(struct comm_world *w, const char *what)
-{
-    return comm_thread_check(comm_thread_endpoint(w), what);
-}
-
 static const struct comm_ops thread_ops = {
     .msg_start = comm_thread_msg_start,
     .msg_finish = comm_thread_msg_finish,
@@ -43,7 +38,7 @@ static const struct comm_ops thread_ops = {
     .group_close = comm_thread_group_close,
     .abort = abort_rank,
     .failed = has_failed,
-    .check = check_rank,
+    .check = comm_thread_check,
 };
 
 static void *rank_main(void *arg)
@@ -71,8 +66,9 @@ static enum err endpoint_init(struct comm_thread_job *j, int rank)
     struct comm_thread_endpoint *e = &j->endpoint[rank];
     pthread_condattr_t attr;
     e->job = j;
-    e->world = (struct comm_world){.ops = &thread_ops, .kind = COMM_THREAD, .rank = rank, .size = j->size,
-                                   .timeout_s = j->timeout_s, .board = &j->board, .impl = e};
+    e->world = (struct comm_world){.ops = &thread_ops, .kind = COMM_THREAD, .rank = rank,
+                                   .size = j->size, .timeout_s = j->timeout_s,
+                                   .board = &j->board, .impl = e};
     j->board.of[rank] = &e->entry;
     comm_heartbeat(&e->world);
     e->mailbox.sends.last = &e->mailbox.sends.first;

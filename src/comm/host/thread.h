@@ -83,7 +83,7 @@ void comm_thread_wake_all(struct comm_thread_job *j);
 bool comm_thread_fail(struct comm_thread_endpoint *e);
 
 /* FAIL with ERR_PEER when the world has failed, naming what this rank was about. */
-enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what);
+enum err comm_thread_check(struct comm_world *w, const char *what);
 
 /* Around each piece of other ranks' buffers, which they keep meanwhile; false: the world has
  * failed, keep off. */

@@ -248,7 +248,7 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
     int64_t block;
     while ((block = atomic_fetch_add(&slot->next, 1)) < slot->blocks) {
         if (!comm_thread_hold(e->job))
-            return comm_thread_check(e, comm_coll_name(slot->arg[0].kind));
+            return comm_thread_check(&e->world, comm_coll_name(slot->arg[0].kind));
         do_block(slot, g->n, block);
         comm_thread_unhold(e->job);
         if (atomic_fetch_sub(&slot->left, 1) > 1)
@@ -261,40 +261,35 @@ static enum err work(struct comm_group *g, struct slot *slot, int64_t seq)
 
 /* ---- starting ---- */
 
-/* all_to_all: does each receive what the other sends? Under group->lock; peers' counts held. */
-static enum err check_pairs(const struct comm_group *g, const struct slot *slot)
-{
-    const struct comm_coll *arg = slot->arg;
-    for (int i = 0; i < g->n; i++)
-        for (int j = 0; j < g->n; j++)
-            if (arg[i].send.count[j] != arg[j].recv.count[i])
-                return comm_pair_mismatch(g, g->started, &(struct comm_pair){
-                    g->ranks[i], g->ranks[j], arg[i].send.count[j], arg[j].recv.count[i]});
-    return ERR_OK;
-}
-
 /* Write down what this member states; true when it is the last. Under group->lock. */
 static enum err arrive(struct comm_group *g, struct slot *slot, const struct comm_coll *c,
                        bool *last)
 {
     int64_t seq = g->started;
-    slot->arg[g->me] = *c;
+    struct comm_coll *arg = slot->arg;
+    enum err err = ERR_OK;
+    arg[g->me] = *c;
     slot->here[g->me] = seq + 1;
     if (slot->came == 0)
         slot->first = g->me;
     int first = slot->first;
-    if (!comm_coll_same(c, &slot->arg[first]))
+    if (!comm_coll_same(c, &arg[first]))
         return comm_coll_mismatch(g, seq, (int[2]){g->ranks[first], g->world->rank},
-                                  (struct comm_coll[2]){slot->arg[first], *c});
+                                  (struct comm_coll[2]){arg[first], *c});
     *last = ++slot->came == g->n;
     if (*last)
         slot->came = 0;
     if (!*last || c->kind != COMM_ALL_TO_ALL)
         return ERR_OK;
+    /* Does each receive what the other sends? Peers keep their counts meanwhile. */
     struct comm_thread_endpoint *e = comm_thread_endpoint(g->world);
     if (!comm_thread_hold(e->job))
-        return comm_thread_check(e, comm_coll_name(c->kind));
-    enum err err = check_pairs(g, slot);
+        return comm_thread_check(&e->world, comm_coll_name(c->kind));
+    for (int i = 0; i < g->n; i++)
+        for (int j = 0; j < g->n && err == ERR_OK; j++)
+            if (arg[i].send.count[j] != arg[j].recv.count[i])
+                err = comm_pair_mismatch(g, seq, &(struct comm_pair){
+                    g->ranks[i], g->ranks[j], arg[i].send.count[j], arg[j].recv.count[i]});
     comm_thread_unhold(e->job);
     return err;
 }
@@ -306,7 +301,7 @@ enum err comm_thread_coll_start(struct comm_group *g, const struct comm_coll *c,
     struct comm_thread_group *m = g->impl;
     struct slot *slot = &m->slot[g->started % RING];
     bool last = false;
-    TRY(comm_thread_check(e, comm_coll_name(c->kind)));
+    TRY(comm_thread_check(&e->world, comm_coll_name(c->kind)));
     pthread_mutex_lock(&m->lock);
     enum err err = arrive(g, slot, c, &last);
     pthread_mutex_unlock(&m->lock);

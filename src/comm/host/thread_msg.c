@@ -80,7 +80,7 @@ static enum err deliver(struct comm_thread_endpoint *e, const struct comm_thread
     }
     for (int64_t at = 0; at < send->bytes; at += PIECE_BYTES) {
         if (!comm_thread_hold(e->job))
-            return comm_thread_check(e, comm_msg_text(&mine->what, buf));
+            return comm_thread_check(&e->world, comm_msg_text(&mine->what, buf));
         memcpy((char *)recv->dst + at, (const char *)send->src + at,
                (size_t)num_min(PIECE_BYTES, send->bytes - at));
         comm_thread_unhold(e->job);
@@ -98,7 +98,7 @@ enum err comm_thread_msg_start(struct comm_world *w, const struct comm_msg *m, s
     struct comm_thread_queue *own = m->src ? &mailbox->sends : &mailbox->recvs;
     struct comm_thread_msg *mine;
     char buf[COMM_PENDING_TEXT];
-    TRY(comm_thread_check(e, comm_msg_text(m, buf)));
+    TRY(comm_thread_check(&e->world, comm_msg_text(m, buf)));
     TRY(take(e, &mine));
     mine->what = *m;
     mine->next = NULL;

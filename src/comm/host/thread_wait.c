@@ -57,14 +57,14 @@ bool comm_thread_fail(struct comm_thread_endpoint *e)
     return first;
 }
 
-enum err comm_thread_check(struct comm_thread_endpoint *e, const char *what)
+enum err comm_thread_check(struct comm_world *w, const char *what)
 {
+    const struct comm_thread_endpoint *e = comm_thread_endpoint(w);
     int failed = atomic_load(&e->job->failed);
     if (failed == 0)
         return ERR_OK;
     drain(e->job);
-    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, e->world.rank,
-         what);
+    FAIL(ERR_PEER, "comm: rank %d has failed; rank %d gives up %s", failed - 1, w->rank, what);
 }
 
 /* ---- waiting ---- */
@@ -108,12 +108,12 @@ static enum err wait_loop(struct comm_thread_endpoint *e, const struct comm_pend
     char buf[COMM_PENDING_TEXT];
     while (!ready(x)) {
         if (atomic_load(&e->job->failed) != 0)
-            TRY(comm_thread_check(e, comm_pending_text(x, buf)));
+            TRY(comm_thread_check(&e->world, comm_pending_text(x, buf)));
         int exited = atomic_load(&e->job->exited);
         TRY(check_exited(e, x));
         enum err err = comm_hang_timer_check(&e->world, x, t);
         if (err != ERR_OK && !comm_thread_fail(e)) /* another one has found it */
-            TRY(comm_thread_check(e, comm_pending_text(x, buf)));
+            TRY(comm_thread_check(&e->world, comm_pending_text(x, buf)));
         TRY(err);
         sleep_until_woken(e, ready, x, exited, comm_hang_timer_nap(&e->world, t));
     }
