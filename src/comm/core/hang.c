@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries of ranks (core/board.h), and what they are for: which rank holds up one that has waited
- * too long. Texts and sets of an entry may be torn, when they are read while they are written or
- * their writer was stopped amid writing, so nothing is concluded from one look.
+ * Entries of ranks (core/board.h), and hang diagnosis by them. An entry may be torn, when it is read
+ * while it is written, so nothing is concluded from one look.
  *
- * Hang diagnosis: A breadth-first search follows
- * who waits for whom, by the entries; a rank that waits is not the cause while it looks whether its
- * wait is over. The chain ends at ranks that do not wait: one that computes, one in a file call,
- * one that is stopped. Of those the one that was quiet longest is the cause, if that is the timeout
- * or more. A chain without an end is a deadlock. A rank of another machine has no entry here: it is
- * named when no other rank is silent and none that was found still works.
- *
- * A wait of less than a moment costs a store. After that moment the rank writes down for whom it
- * waits, again at each close look, for members come one by one; the same rank must be found twice.
- * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
- * apart: what it stood still does not count as waiting.
+ * Which rank holds up one that has waited too long? A breadth-first search follows who waits for
+ * whom; a rank that waits is not the cause while it looks whether its wait is over. The chain ends
+ * at ranks that do not wait (one that computes, is in a file call, is stopped): the one that was
+ * quiet longest is the cause, if that is the timeout or more. A chain without an end is a deadlock.
+ * A rank of another machine has no entry here: it is named when no other rank is silent and none
+ * that was found still works.
  */
 #include "comm/core/board.h"
 
@@ -313,7 +307,11 @@ static enum err fail(const struct search *f)
     return err;
 }
 
-/* ---- a wait that gets long ---- */
+/* ---- a wait that gets long ----
+ * One of less than a moment costs a store. After that moment the rank writes down for whom it
+ * waits, again at each close look, for members come one by one; the same rank must be found twice.
+ * A rank that was stopped and goes on, or was not given a core, finds that its looks were far
+ * apart: what it stood still does not count as waiting. */
 
 /* Seconds between close looks, at most; and looks so far apart are a standstill. */
 static const double close_s = 0.2, still_s = 1;
