@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries of ranks (core/board.h), and hang diagnosis by them. An entry may be torn, when it is read
- * while it is written, so nothing is concluded from one look.
+ * Entries of ranks (core/board.h), and hang diagnosis by them. An entry may be torn, when it is
+ * read while it is written, so nothing is concluded from one look.
  *
  * Which rank holds up one that has waited too long? A breadth-first search follows who waits for
  * whom; a rank that waits is not the cause while it looks whether its wait is over. The chain ends
