@@ -11,7 +11,7 @@
 #include "check/check.h"
 #include "config/links.h"
 #include "folder/init.h"
-#include "folder/names.h"
+#include "folder/folder.h"
 #include "setup/plan_json.h"
 
 _Static_assert((int)PLAIT_OK == (int)ERR_OK && (int)PLAIT_CONFIG == (int)ERR_CONFIG &&

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "ckpt/state.h"
 #include "comm/comm.h"
-#include "folder/names.h"
+#include "folder/folder.h"
 #include "config/schedule.h"
 
 int files_of_options(const struct options *o, struct file_use out[FILES_OPTIONS])

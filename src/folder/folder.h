@@ -13,10 +13,71 @@
 
 #include "base/fs_sys.h"
 #include "folder/record.h"
-#include "folder/start.h"
 #include "setup/setup.h"
 
 #include <pthread.h>
+
+/* ---- what stands there (names.c); docs/run-folder.md is the user's page ---- */
+
+/* The names that runs write; those from YAML to METRICS each start makes, in this order. Beside
+ * them stand, while a file is being written, temporary ones: NAME.tmp.PID.NUMBER. */
+enum folder_file { FOLDER_LOCK, FOLDER_YAML, FOLDER_JSON, FOLDER_RECORD, FOLDER_LOG, FOLDER_METRICS,
+                   FOLDER_TRACE, FOLDER_WEIGHTS, FOLDER_CHECKPOINTS, FOLDER_FILES };
+extern const char *const folder_name[FOLDER_FILES];
+/* The path of such a file into buf, which is returned, as fs_path. */
+const char *folder_file(char buf[FS_PATH], const char *dir, enum folder_file i);
+/* The path becomes that of the folder around it: "." for a name alone. */
+void folder_above(char *path);
+/* Does a run write it? By run.save, train.save_keep and train.trace. */
+bool folder_writes(const struct options *o, enum folder_file i);
+
+/* What a lock that was found says of its owner, whose words are told as far as they are known (pid
+ * 0: not at all). */
+struct folder_owner { char host[65], since[32]; long pid; };
+enum folder_life {
+    FOLDER_FREE,    /* nobody has the folder */
+    FOLDER_LIVES,   /* the lock is held */
+    FOLDER_DIED,    /* on this host */
+    FOLDER_UNSEEN,  /* on another host, or on a disk without locks: it may live */
+    FOLDER_FOREIGN, /* the words are no run's, or cannot be read */
+};
+enum folder_life folder_life(const struct fs_lock_found *found, struct folder_owner *out);
+/* The name of this host. */
+void folder_host(char host[65]);
+/* "the run of pid 7 on host a, since 2026-01-02T03:04:05Z", into buf, which is returned. */
+enum { FOLDER_OWNER = 160 };
+const char *folder_owner_words(const struct folder_owner *w, char buf[FOLDER_OWNER]);
+
+/* ---- what a start has made before its first step (start.c) ----
+ * Known by its content, so that what somebody has put in its place since is not taken for it; and
+ * what a start that died left. */
+
+struct folder_start {
+    long pid;                      /* its owner's; 0: of no run */
+    bool made;                     /* the files; else there are traces at most */
+    unsigned long long hash[FOLDER_LOG]; /* of the descriptions, YAML to RECORD; 0: not made */
+};
+/* How the first line of a start's log begins, behind its date. */
+#define FOLDER_LOG_BEGINS "run of pid %ld "
+
+/* Into a lock that is held, before the files are made: what a start is going to write, the texts of
+ * its descriptions. kept: config.yaml stays as it is. Errors: ERR_STORAGE. */
+enum err start_write(const struct fs_lock *l, const struct text words[FOLDER_LOG], bool kept,
+                     struct folder_start *out);
+/* By the lock that was found; of no run, where it is held, or not a run's. */
+struct folder_start start_read(const struct fs_lock_found *found);
+/* What such a text is known by. */
+unsigned long long start_hash(const void *p, int64_t n);
+/* Is what has this name as that start made it? Local. */
+bool start_made(const struct folder_start *s, enum folder_file i, const char *path);
+/* Has a trace there a step? Heads alone are removed by their ranks. Local. */
+bool start_traced(const char *dir);
+/* What is there of a dead start and goes: nothing where it is of no run, or where any name of a
+ * run's is otherwise than it made it. Local. */
+void start_left(const struct folder_start *s, const char *dir, bool left[FOLDER_FILES]);
+/* Remove half-written files of the dead run, and what it left if it made no step, saying so; those
+ * that look so and are of no dead run are named and stay. Errors: ERR_STORAGE. Local. */
+enum err start_sweep(const struct folder_start *s, const struct options *o);
 
 /* ---- a run's own folder (folder.c) ---- */
 

@@ -3,7 +3,7 @@
  * A lock is a file of words that the kernel's lock guards (fs_lock.c): whether its owner lives is
  * known on its own host alone, and on disks that have locks.
  */
-#include "folder/names.h"
+#include "folder/folder.h"
 
 #include <stdio.h>
 #include <unistd.h>

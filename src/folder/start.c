@@ -6,7 +6,7 @@
  * that do not report may begin theirs before that record is made. Half-written files have the dead
  * owner's pid in their names (it alone writes such files, under MPI too).
  */
-#include "folder/start.h"
+#include "folder/folder.h"
 
 #include "base/fs_sys.h"
 #include "base/log.h"
