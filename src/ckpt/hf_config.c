@@ -308,22 +308,6 @@ static void read_mlp(struct config *c, struct model *a)
     *a = model_of_widths(width, n);
 }
 
-/* One id, a list of them, or none. */
-static void read_ends(struct config *c, struct hf_config *out)
-{
-    const cJSON *end = get(c, c->root, "eos_token_id");
-    const cJSON *x = cJSON_IsArray(end) ? end->child : end;
-    for (; x; x = cJSON_IsArray(end) ? x->next : NULL) {
-        int64_t id;
-        if (!ckpt_json_int(x, &id) || id > INT32_MAX || out->ends == HF_ENDS) {
-            refuse(c, "has an eos_token_id that is neither an id nor a list of at most %d",
-                   HF_ENDS);
-            return;
-        }
-        out->end[out->ends++] = (int32_t)id;
-    }
-}
-
 /* Keys with another value than plait computes; then those that nobody knows. */
 static void check_keys(struct config *c, enum model_kind kind, struct hf_config *out)
 {
@@ -393,7 +377,16 @@ static enum err read_root(struct config *c, struct hf_config *out)
         {
             need_word(c, x, "layer_types", "full_attention"); /* each looks at all before it */
         }
-        read_ends(c, &made);
+        const cJSON *end = get(c, c->root, "eos_token_id"); /* an id, a list of them, or none */
+        for (x = cJSON_IsArray(end) ? end->child : end; x;
+             x = cJSON_IsArray(end) ? x->next : NULL) {
+            int64_t id = 0;
+            if (!ckpt_json_int(x, &id) || id > INT32_MAX || made.ends == HF_ENDS)
+                refuse(c, "has an eos_token_id that is neither an id nor a list of at most %d",
+                       HF_ENDS);
+            TRY(c->err);
+            made.end[made.ends++] = (int32_t)id;
+        }
     }
     if (c->err == ERR_OK)
         check_keys(c, a->kind, &made);
@@ -403,18 +396,6 @@ static enum err read_root(struct config *c, struct hf_config *out)
              err_text());
     *out = made;
     return ERR_OK;
-}
-
-/* Nothing from `at` on in the text is a value. Python writes NaN and Infinity, which JSON does not
- * have. */
-static enum err no_json(const char *path, const char *text, const char *at)
-{
-    int line = 1, n = (int)strcspn(at, ",]} \t\r\n");
-    const char *quote = n ? "\"" : "";
-    for (const char *s = text; s < at; s++)
-        line += *s == '\n';
-    FAIL(ERR_CHECKPOINT, "ckpt: %s is no JSON: line %d has %s%.*s%s; put a value of JSON there",
-         path, line, n ? quote : "nothing where a value is expected", n < 40 ? n : 40, at, quote);
 }
 
 /* The tree of a file (cJSON_Delete). */
@@ -441,8 +422,15 @@ static enum err read_tree(const char *path, cJSON **out)
     TRY_OR(out_map, mem_new(text->n + 1, 1, "a config.json", &copy)); /* with a NUL behind */
     memcpy(copy, text->s, (size_t)text->n);
     *out = cJSON_ParseWithLengthOpts(copy, (size_t)text->n + 1, &end, 0);
-    if (!*out)
-        err = no_json(path, copy, end);
+    if (!*out) { /* Python writes NaN and Infinity, which JSON does not have */
+        int line = 1, n = (int)strcspn(end, ",]} \t\r\n");
+        const char *quote = n ? "\"" : "";
+        for (const char *s = copy; s < end; s++)
+            line += *s == '\n';
+        err = err_set(ERR_CHECKPOINT, __FILE__, __LINE__, "ckpt: %s is no JSON: line %d has "
+                      "%s%.*s%s; put a value of JSON there", path, line,
+                      n ? quote : "nothing where a value is expected", n < 40 ? n : 40, end, quote);
+    }
     mem_free(copy);
 out_map:
     fs_map_close(&m);

@@ -51,33 +51,6 @@ static int by_shard(const void *a, const void *b)
     return order ? order : by_tensor(a, b);
 }
 
-/* Each tensor once; then by shard. */
-static enum err read_map(struct index *x, struct ckpt_json_text map)
-{
-    struct ckpt_json w = {.of = map, .depth_max = 1};
-    while (ckpt_json_next(&w)) {
-        if (x->n == SAFET_TENSORS_MAX)
-            return bad(x, "has a weight_map of more tensors than a file can hold");
-        TRY(mem_more(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
-        struct claim *c = &x->claim[x->n++];
-        if (!ckpt_json_word(w.key, c->tensor, NAME_MAX_BYTES) || !c->tensor[0])
-            return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
-        if (!ckpt_json_word(w.value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
-            return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
-    }
-    if (w.why)
-        return bad(x, "has a weight_map that is no object of names");
-    if (x->n == 0)
-        return bad(x, "names no tensor");
-    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_tensor);
-    for (int i = 1; i < x->n; i++)
-        if (by_tensor(&x->claim[i - 1], &x->claim[i]) == 0)
-            FAIL(ERR_CHECKPOINT, "ckpt: %s names tensor %s twice, in %s and %s; keep one", x->path,
-                 x->claim[i].tensor, x->claim[i - 1].shard, x->claim[i].shard);
-    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_shard);
-    return ERR_OK;
-}
-
 static enum err read_index(struct index *x, const struct fs_map *m)
 {
     struct ckpt_json_text map = {0};
@@ -107,7 +80,28 @@ static enum err read_index(struct index *x, const struct fs_map *m)
                              "copy it again", x->path, w.why, (long long)(m->size - w.of.n + w.at));
     if (!map.s)
         return bad(x, "has no weight_map");
-    return read_map(x, map);
+    w = (struct ckpt_json){.of = map, .depth_max = 1};
+    while (ckpt_json_next(&w)) {
+        if (x->n == SAFET_TENSORS_MAX)
+            return bad(x, "has a weight_map of more tensors than a file can hold");
+        TRY(mem_more(x->n, sizeof *x->claim, "the index of the weights", &x->claim));
+        struct claim *c = &x->claim[x->n++];
+        if (!ckpt_json_word(w.key, c->tensor, NAME_MAX_BYTES) || !c->tensor[0])
+            return bad(x, "has a tensor's name in weight_map that is not 1 to 127 bytes of text");
+        if (!ckpt_json_word(w.value, c->shard, NAME_MAX_BYTES) || !c->shard[0])
+            return bad(x, "has a file's name in weight_map that is not 1 to 127 bytes of text");
+    }
+    if (w.why)
+        return bad(x, "has a weight_map that is no object of names");
+    if (x->n == 0)
+        return bad(x, "names no tensor");
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_tensor); /* each once; then by shard */
+    for (int i = 1; i < x->n; i++)
+        if (by_tensor(&x->claim[i - 1], &x->claim[i]) == 0)
+            FAIL(ERR_CHECKPOINT, "ckpt: %s names tensor %s twice, in %s and %s; keep one", x->path,
+                 x->claim[i].tensor, x->claim[i - 1].shard, x->claim[i].shard);
+    qsort(x->claim, (size_t)x->n, sizeof *x->claim, by_shard);
+    return ERR_OK;
 }
 
 /* ---- the shards ---- */

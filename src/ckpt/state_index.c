@@ -112,14 +112,11 @@ void state_index_close(struct state_index *x)
     struct state_reading *r = x->inner;
     for (int i = 0; r && i < r->files; i++)
         safet_close(&r->file[i].map);
-    if (r && r->locks)
-        pthread_mutex_destroy(&r->lock);
     if (r) {
         mem_free(r->file);
         mem_free(r->piece);
         mem_free(r->group);
         mem_free(r->of_file);
-        mem_free(r->proved);
     }
     mem_free(r);
     mem_free(x->tensor);

@@ -218,12 +218,12 @@ static int by_place(const void *pa, const void *pb)
     return (a->at[i] > b->at[i]) - (a->at[i] < b->at[i]);
 }
 
-enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box, int n,
+enum state_tiling state_tile(const int64_t shape[2], const struct state_piece *piece, int n,
                              struct state_corner *corner, int64_t *elements)
 {
     int64_t sum = 0, all = shape[0] * shape[1];
     for (int i = 0; i < n; i++) {
-        const struct state_box *b = &box[i];
+        const struct state_box *b = &piece[i].box;
         sum += state_box_elements(b); /* at most twice what can be counted of elements */
         if (sum > all)
             break;
@@ -264,18 +264,15 @@ static int by_group(const void *pa, const void *pb)
     return (a->box.at[i] > b->box.at[i]) - (a->box.at[i] < b->box.at[i]);
 }
 
-/* box: [pieces of the largest group], corner: four times as many. */
-static enum err check_group(const struct state_index *x, int g, struct state_box *box,
-                            struct state_corner *corner)
+/* corner: four times the pieces of the largest group. */
+static enum err check_group(const struct state_index *x, int g, struct state_corner *corner)
 {
     const struct state_reading *r = x->inner;
     const struct safet_entry *t = &x->tensor[g / STATE_KINDS];
     const char *kind = state_kind_name[g % STATE_KINDS];
     int n = r->group[g + 1] - r->group[g];
     int64_t got;
-    for (int i = 0; i < n; i++)
-        box[i] = r->piece[r->group[g] + i].box;
-    switch (state_tile(t->shape, box, n, corner, &got)) {
+    switch (state_tile(t->shape, &r->piece[r->group[g]], n, corner, &got)) {
     case STATE_TILES: return ERR_OK;
     case STATE_TOO_MUCH:
         FAIL(ERR_CHECKPOINT, "ckpt: %s has chunks of %s, %s, that overlap: they have more than its "
@@ -299,12 +296,10 @@ static enum err order(struct state_index *x)
 {
     struct state_reading *r = x->inner;
     int groups = x->tensors * STATE_KINDS, most = 1, g = 0;
-    struct state_box *box = NULL;
-    struct state_corner *corner = NULL;
-    enum err err;
+    struct state_corner *corner;
+    enum err err = ERR_OK;
     TRY(mem_new(groups + 1, sizeof *r->group, "the chunks by tensor", &r->group));
     TRY(mem_new(r->pieces, sizeof *r->of_file, "the chunks by file", &r->of_file));
-    TRY(mem_new(r->pieces, sizeof *r->proved, "the chunks that were read", &r->proved));
     for (int i = 0; i < r->files; i++)
         r->file[i].n = 0; /* counted again */
     qsort(r->piece, (size_t)r->pieces, sizeof *r->piece, by_group);
@@ -320,13 +315,10 @@ static enum err order(struct state_index *x)
     }
     while (g <= groups)
         r->group[g++] = r->pieces;
-    TRY_OR(out, mem_new(most, sizeof *box, "the chunks of a tensor", &box));
-    TRY_OR(out, mem_new(4 * (int64_t)most, sizeof *corner, "the corners of chunks", &corner));
-    for (g = 0; g < groups; g++)
-        TRY_OR(out, check_group(x, g, box, corner));
-out:
+    TRY(mem_new(4 * (int64_t)most, sizeof *corner, "the corners of chunks", &corner));
+    for (g = 0; g < groups && err == ERR_OK; g++)
+        err = check_group(x, g, corner);
     mem_free(corner);
-    mem_free(box);
     return err;
 }
 
@@ -336,9 +328,7 @@ enum err state_index_parse(struct state_index *x, const struct fs_map *m)
     const char *twice;
     char format[32];
     TRY(mem_new(1, sizeof *x->inner, "the index of a checkpoint", &x->inner));
-    x->inner->locks = pthread_mutex_init(&x->inner->lock, NULL) == 0;
-    if (!x->inner->locks)
-        FAIL(ERR_MEMORY, "ckpt: there is no memory for a lock; close other programs");
+    x->inner->lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     TRY(state_index_split(x, m, v));
     const struct ckpt_json_text *f = &v[STATE_IN_FORMAT];
     if (!ckpt_json_word(*f, format, sizeof format) || strcmp(format, STATE_FORMAT) != 0)

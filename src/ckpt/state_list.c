@@ -20,17 +20,6 @@ const char *state_dir(char buf[FS_PATH], const char *run_dir, int64_t step)
     return buf;
 }
 
-/* "step-10", as state_dir writes it. */
-static bool step_of(const char *name, int64_t *step)
-{
-    static const char front[] = "step-";
-    size_t n = sizeof front - 1;
-    if (strncmp(name, front, n) != 0)
-        return false;
-    struct ckpt_json_text digits = {name + n, (int64_t)strlen(name + n)};
-    return state_take_int(digits, STATE_WHOLE_MAX, step);
-}
-
 static int by_step(const void *pa, const void *pb)
 {
     const struct state_found *a = pa, *b = pb;
@@ -57,10 +46,11 @@ enum err state_list(const char *run_dir, bool whole, struct state_found **out, i
         FAIL(ERR_CHECKPOINT, "ckpt: the checkpoints in %s cannot be read: %s", dir,
              fs_reason(errno, why));
     for (const char *name; err == ERR_OK && (name = fs_folder_next(&d));) {
+        struct ckpt_json_text digits = {name + 5, (int64_t)strlen(name) - 5};
         struct state_found f;
         /* A folder, and no link: what that leads to is not the run's to remove. */
-        if (!step_of(name, &f.step) || fs_sys_lstat(fs_path(path, dir, name), &st) != 0 ||
-            !S_ISDIR(st.st_mode))
+        if (strncmp(name, "step-", 5) != 0 || !state_take_int(digits, STATE_WHOLE_MAX, &f.step) ||
+            fs_sys_lstat(fs_path(path, dir, name), &st) != 0 || !S_ISDIR(st.st_mode))
             continue;
         f.whole = state_exists(path);
         if (whole && !f.whole)

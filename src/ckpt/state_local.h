@@ -61,10 +61,11 @@ void state_take(const struct state_want *w, enum safet_type type, void *out,
 
 struct state_corner { int64_t at[2]; };
 enum state_tiling { STATE_TILES, STATE_TOO_MUCH, STATE_TOO_LITTLE, STATE_MISFIT };
-/* Do the n boxes cover the tensor, each element once? They are non-empty and lie in it, and its
- * elements can be counted. corner: [4 n]. *at: for STATE_MISFIT, where they do not fit; *elements:
- * how many they have, counted up to the first that is too much. */
-enum state_tiling state_tile(const int64_t shape[2], const struct state_box *box, int n,
+/* Do the boxes of n pieces cover the tensor, each element once? They are non-empty and lie in it,
+ * and its elements can be counted. corner: [4 n], of which the first is for STATE_MISFIT where they
+ * do not fit; *elements: how many they have, counted up to the first that is too much. */
+struct state_piece;
+enum state_tiling state_tile(const int64_t shape[2], const struct state_piece *piece, int n,
                              struct state_corner *corner, int64_t *elements);
 
 /* ---- scalars (state_head.c) ---- */
@@ -94,6 +95,7 @@ struct state_piece {
     uint64_t hash;
     int64_t reach;       /* the last row, + 1, of this and those before it in its group */
     const uint8_t *data; /* borrowed; NULL until its file is mapped */
+    atomic_bool proved;  /* the hash was right */
 };
 struct state_file {
     char name[STATE_FILE];
@@ -109,9 +111,7 @@ struct state_reading {
     int pieces;
     int *group;                /* owned; [tensors * STATE_KINDS + 1]: where each begins */
     int *of_file;              /* owned; [pieces]: by file */
-    atomic_bool *proved;       /* owned; [pieces]: the hash was right */
     pthread_mutex_t lock;      /* of file[].map and piece[].data */
-    bool locks;                /* it is made */
 };
 enum { STATE_SEAL = 29 }; /* bytes: ,\n"hash":"0123456789abcdef"}\n */
 /* Ends the text of an index, whose last member but one is there, with the hash of it. */

@@ -148,14 +148,14 @@ enum err state_read(const struct state_index *x, const struct state_want *want,
     int group = (int)(t - x->tensor) * STATE_KINDS + (int)want->kind;
     for (int i = first_below(r, group, b->at[0]);
          i < r->group[group + 1] && r->piece[i].box.at[0] < b->at[0] + b->n[0]; i++) {
-        const struct state_piece *p = &r->piece[i];
+        struct state_piece *p = &r->piece[i];
         struct state_box both;
         if (!state_meet(&p->box, b, &both))
             continue;
         TRY(need(x, p)); /* a map waits for the disk in what follows */
-        if (!atomic_load_explicit(&r->proved[i], memory_order_relaxed)) {
+        if (!atomic_load_explicit(&p->proved, memory_order_relaxed)) {
             TRY(take_first(x, p, want, type, out));
-            atomic_store_explicit(&r->proved[i], true, memory_order_relaxed);
+            atomic_store_explicit(&p->proved, true, memory_order_relaxed);
             continue;
         }
         fs_call_begin(r->file[p->file].map.path);

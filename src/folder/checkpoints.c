@@ -222,35 +222,6 @@ static enum fate fate_of(const struct options *o, const struct state_found *foun
     return found->whole && strcmp(o->run.resume, "auto") == 0 ? ASIDE : GOES;
 }
 
-static enum err cut_checkpoints(const struct options *o, int64_t last)
-{
-    struct state_found *found;
-    const char *run = o->run.dir;
-    int n;
-    TRY(state_list(run, false, &found, &n));
-    enum err err = ERR_OK;
-    for (int i = 0; i < n && err == ERR_OK; i++) {
-        enum fate fate = fate_of(o, &found[i], last);
-        long long step = (long long)found[i].step;
-        char path[FS_PATH], *to = NULL;
-        state_dir(path, run, found[i].step);
-        if (fate == ASIDE)
-            err = folder_set_aside(path, &to);
-        else if (fate == GOES)
-            err = state_remove(path);
-        if (err == ERR_OK && fate == ASIDE)
-            log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld could not be read and is "
-                               "set aside as %s", run, step, to);
-        else if (err == ERR_OK && fate == GOES && !fs_exists(path))
-            log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", run, step,
-                     found[i].whole ? "the run goes on from an earlier one"
-                                    : "its save did not end");
-        mem_free(to);
-    }
-    mem_free(found);
-    return err;
-}
-
 /* Whole lines of steps up to `last` into out; *cut: there were others, which is said; *validated:
  * there is one of the validation behind `last`. */
 static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, bool *cut,
@@ -283,18 +254,42 @@ static void keep_lines(const struct fs_map *m, int64_t last, struct text *out, b
  * again, and no step without a line. Those go into a new file that takes the old one's place. */
 enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
 {
+    const char *run = o->run.dir;
+    struct state_found *found;
     char path[FS_PATH];
     struct fs_map m;
     struct text kept = {0};
     bool cut = false;
+    int n;
     *validated = false;
-    TRY(cut_checkpoints(o, resumed));
+    TRY(state_list(run, false, &found, &n));
+    enum err err = ERR_OK;
+    for (int i = 0; i < n && err == ERR_OK; i++) {
+        enum fate fate = fate_of(o, &found[i], resumed);
+        long long step = (long long)found[i].step;
+        char *to = NULL;
+        state_dir(path, run, found[i].step);
+        if (fate == ASIDE)
+            err = folder_set_aside(path, &to);
+        else if (fate == GOES)
+            err = state_remove(path);
+        if (err == ERR_OK && fate == ASIDE)
+            log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld could not be read and is "
+                               "set aside as %s", run, step, to);
+        else if (err == ERR_OK && fate == GOES && !fs_exists(path))
+            log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", run, step,
+                     found[i].whole ? "the run goes on from an earlier one"
+                                    : "its save did not end");
+        mem_free(to);
+    }
+    mem_free(found);
+    TRY(err);
     if (!fs_named(folder_file(path, o->run.dir, FOLDER_METRICS)))
         return ERR_OK;
     TRY(fs_map_open(&m, path, ERR_STORAGE));
     keep_lines(&m, resumed, &kept, &cut, validated);
     fs_map_close(&m);
-    enum err err = kept.err;
+    err = kept.err;
     if (err == ERR_OK && cut)
         err = fs_put(path, kept.s ? kept.s : "", kept.len);
     text_free(&kept);

@@ -54,37 +54,29 @@ static enum err set_word(struct options *o, const char *path, const char *theirs
     return ERR_OK;
 }
 
-/* What only a config.json says. */
-static enum err take_json(struct model_folder *f, const char *path, struct hf_config *c)
-{
-    struct model *a = &c->model;
-    char value[MODEL_VALUE];
-    memcpy(f->end, c->end, sizeof f->end);
-    f->ends = c->ends;
-    memcpy(f->unknown, c->unknown, sizeof f->unknown);
-    a->dropout = 0; /* it may be anything there, and nothing is trained */
-    TRY(set_word(&f->options, path, "model_type", "kind", model_traits(a->kind)->name));
-    for (const struct model_key *k = model_keys; k < model_keys + MODEL_KEYS; k++) {
-        const char *theirs = model_key_theirs(k, a->kind);
-        if (theirs)
-            TRY(set_word(&f->options, path, theirs, k->key, model_key_value(k, a, value)));
-    }
-    return ERR_OK;
-}
-
 enum err model_folder_open(struct model_folder *f, const char *dir)
 {
     struct model_folder made = {.dir = dir};
     struct hf_config c;
-    char yaml[FS_PATH], json[FS_PATH];
+    char yaml[FS_PATH], json[FS_PATH], value[MODEL_VALUE];
     TRY(folder_find("generate", dir, true));
     bool known = fs_named(folder_file(json, dir, FOLDER_JSON));
     made.foreign = known && !fs_named(folder_file(yaml, dir, FOLDER_YAML));
     TRY(made.foreign ? options_fresh(&made.options) : options_read_run(dir, &made.options));
     if (known)
         TRY(hf_config_read(json, &c));
-    if (made.foreign)
-        TRY(take_json(&made, json, &c));
+    if (made.foreign) {
+        memcpy(made.end, c.end, sizeof made.end);
+        made.ends = c.ends;
+        memcpy(made.unknown, c.unknown, sizeof made.unknown);
+        c.model.dropout = 0; /* it may be anything there, and nothing is trained */
+        TRY(set_word(&made.options, json, "model_type", "kind", model_traits(c.model.kind)->name));
+    }
+    for (const struct model_key *k = model_keys; made.foreign && k < model_keys + MODEL_KEYS; k++) {
+        const char *theirs = model_key_theirs(k, c.model.kind);
+        if (theirs)
+            TRY(set_word(&made.options, json, theirs, k->key, model_key_value(k, &c.model, value)));
+    }
     options_arch(&made.options, &made.model);
     if (known && !made.foreign)
         TRY(check_same(&made, NULL, &c.model));
@@ -125,8 +117,7 @@ static enum form form_of(const char *name)
     return NONE;
 }
 
-/* What the folder has in their place. */
-static enum err lacks(const char *dir)
+enum err model_folder_filled(const struct model_folder *f)
 {
     static const char *const way[] = {
         [SHARD] = "a shard, and no model.safetensors.index.json that says which others there are; "
@@ -137,9 +128,17 @@ static enum err lacks(const char *dir)
                     "whole (merge_and_unload, save_pretrained)",
         [OTHER_FORM] = "and plait reads safetensors alone; load it with transformers and save it "
                        "again (save_pretrained)"};
+    const char *dir = f->dir;
     char first[256] = ""; /* by name, of the form that lacks least */
     enum form form = NONE;
     struct fs_folder d;
+    if (hf_weights_exist(dir) || (!f->foreign && folder_has_checkpoint(dir)))
+        return ERR_OK;
+    if (!f->foreign && !f->options.run.save)
+        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights; "
+                         "train again with run.save true", dir);
+    if (!f->foreign)
+        return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", dir, &f->options);
     (void)fs_folder_open(&d, dir);
     for (const char *name; (name = fs_folder_next(&d));) {
         enum form it = form_of(name);
@@ -157,18 +156,6 @@ static enum err lacks(const char *dir)
 }
 
 /* ---- its weights ---- */
-
-enum err model_folder_filled(const struct model_folder *f)
-{
-    if (hf_weights_exist(f->dir) || (!f->foreign && folder_has_checkpoint(f->dir)))
-        return ERR_OK;
-    if (f->foreign)
-        return lacks(f->dir);
-    if (!f->options.run.save)
-        FAIL(ERR_CONFIG, "run.save is false in config.yaml of %s, so the run left no weights; "
-                         "train again with run.save true", f->dir);
-    return folder_lacks(ERR_CHECKPOINT, "ckpt", "weights", f->dir, &f->options);
-}
 
 enum err model_folder_weights(const struct model_folder *f, const char *step, struct weights *out)
 {

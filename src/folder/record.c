@@ -242,33 +242,25 @@ static bool pass_word(const char **at, const char *end, char out[40])
     return good;
 }
 
-/* It begins with its step and its loss, in the words of metrics.c; these alone are read. It is one
- * object without others in it: a fragment with another line behind it is none. */
-static void read_line(struct metrics_line *l)
+/* A line begins with its step and its loss, in the words of metrics.c; these alone are read. It is
+ * one object without others in it: a fragment with another line behind it is none. */
+bool metrics_next(const char **next, const char *end, struct metrics_line *l)
 {
-    const char *at = l->at, *end = l->at + l->n;
+    const char *at = *next;
     char step[40], loss[40];
-    l->step = -1;
-    l->loss = NAN;
-    if (l->n < 2 || end[-1] != '}' || memchr(at + 1, '{', (size_t)l->n - 1) ||
-        memchr(at, '\0', (size_t)l->n) || !pass(&at, end, "{\"step\": ") ||
-        !pass_word(&at, end, step) || !text_to_int(step, &l->step) || l->step < 1) {
+    end = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;
+    if (!end)
+        return false;
+    *next = end + 1;
+    *l = (struct metrics_line){.at = at, .n = end - at, .loss = NAN};
+    bool ours = l->n > 1 && end[-1] == '}' && !memchr(at + 1, '{', (size_t)l->n - 1) &&
+                !memchr(at, '\0', (size_t)l->n) && pass(&at, end, "{\"step\": ") &&
+                pass_word(&at, end, step) && text_to_int(step, &l->step) && l->step > 0;
+    if (!ours)
         l->step = -1;
-        return;
-    }
-    l->valid = pass(&at, end, ", \"valid_loss\": ");
-    if ((l->valid || pass(&at, end, ", \"loss\": ")) && pass_word(&at, end, loss) &&
+    l->valid = ours && pass(&at, end, ", \"valid_loss\": ");
+    if (ours && (l->valid || pass(&at, end, ", \"loss\": ")) && pass_word(&at, end, loss) &&
         !text_to_double(loss, &l->loss))
         l->loss = NAN;
-}
-
-bool metrics_next(const char **at, const char *end, struct metrics_line *out)
-{
-    const char *next = *at < end ? memchr(*at, '\n', (size_t)(end - *at)) : NULL;
-    if (!next)
-        return false;
-    *out = (struct metrics_line){.at = *at, .n = next - *at};
-    read_line(out);
-    *at = next + 1;
     return true;
 }

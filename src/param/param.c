@@ -22,29 +22,6 @@ bool param_counts(const struct model_param *p, const struct param_place *at)
     return true;
 }
 
-static void lay_out(struct param_store *s, const struct param_place *at)
-{
-    const struct model_stage *st = at->stage;
-    struct model_param spec[MODEL_PART_PARAMS];
-    int64_t end = 0;
-    for (int i = 0; i < model_stage_parts(st); i++) {
-        struct layer l = model_layer(at->model, st->first + i);
-        int n = model_layer_params(&l, model_stage_apart(st), spec);
-        s->part_first[i] = s->n;
-        for (int j = 0; j < n; j++) {
-            struct param *p = &s->param[s->n++];
-            p->store = s;
-            p->spec = spec[j];
-            model_param_box(at->split, &spec[j], at->tp_rank, &p->box);
-            p->offset = model_param_at(at->split, &spec[j], &end);
-            p->count = end - p->offset;
-            p->counted = param_counts(&spec[j], at);
-        }
-        s->part_first[i + 1] = s->n;
-    }
-    s->elements = model_shared_elements(end, s->shares);
-}
-
 /* Has this rank only its share of the master weights? */
 static bool share_apart(const struct param_store *s)
 {
@@ -62,6 +39,8 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
                           const struct param_memory *memory)
 {
     enum { LEAST = 1 << 18 }; /* elements that are worth a slot */
+    struct model_param spec[MODEL_PART_PARAMS];
+    int64_t end = 0;
     enum err err;
     int parts = model_stage_parts(at->stage);
     *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at),
@@ -76,7 +55,22 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
                               "the parameter registry", &s->fresh));
     TRY_OR(out_close, mem_new(parts + 1, sizeof *s->part_first, "the parameter registry",
                               &s->part_first));
-    lay_out(s, at);
+    for (int i = 0; i < parts; i++) {
+        struct layer l = model_layer(at->model, at->stage->first + i);
+        int n = model_layer_params(&l, model_stage_apart(at->stage), spec);
+        s->part_first[i] = s->n;
+        for (int j = 0; j < n; j++) {
+            struct param *p = &s->param[s->n++];
+            p->store = s;
+            p->spec = spec[j];
+            model_param_box(at->split, &spec[j], at->tp_rank, &p->box);
+            p->offset = model_param_at(at->split, &spec[j], &end);
+            p->count = end - p->offset;
+            p->counted = param_counts(&spec[j], at);
+        }
+        s->part_first[i + 1] = s->n;
+    }
+    s->elements = model_shared_elements(end, s->shares);
     int64_t own = num_max(s->elements / s->shares, 1);
     int64_t lines = num_ceil_div(num_ceil_div(own, DEV_SNAPSHOT_SLOTS), MODEL_PARAM_ALIGN);
     s->slot = dev->async ? num_max(lines * MODEL_PARAM_ALIGN, LEAST) : own;

@@ -91,6 +91,15 @@ static void damage_box(struct state_box *b, const int64_t shape[2])
         b->n[axis] = test_range(1, shape[axis] - b->at[axis]);
 }
 
+static enum state_tiling tile(const int64_t shape[2], const struct state_box *box, int n,
+                              struct state_corner *corner, int64_t *got)
+{
+    struct state_piece piece[64] = {{.box = {{0, 0}, {0, 0}}}};
+    for (int i = 0; i < n; i++)
+        piece[i].box = box[i];
+    return state_tile(shape, piece, n, corner, got);
+}
+
 /* Tilings and what one to three moved, grown, shrunk, doubled or missing boxes make of them. */
 static void test_tiling(void)
 {
@@ -109,7 +118,7 @@ static void test_tiling(void)
             else
                 damage_box(&b[test_range(0, n - 1)], shape);
         }
-        enum state_tiling t = state_tile(shape, b, n, corner, &got);
+        enum state_tiling t = tile(shape, b, n, corner, &got);
         bool once = covers_once(shape, b, n);
         tiles += once;
         misfits += t == STATE_MISFIT;
@@ -124,10 +133,10 @@ static void test_tiling(void)
     struct state_corner corner[20];
     struct state_box pin[5] = {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}},
                                {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}};
-    CHECK(state_tile(square, pin, 5, corner, &got) == STATE_TILES);
-    CHECK(state_tile(square, pin, 4, corner, &got) == STATE_TOO_LITTLE && got == 8);
+    CHECK(tile(square, pin, 5, corner, &got) == STATE_TILES);
+    CHECK(tile(square, pin, 4, corner, &got) == STATE_TOO_LITTLE && got == 8);
     pin[4].at[0] = 0;
-    CHECK(state_tile(square, pin, 5, corner, &got) == STATE_MISFIT);
+    CHECK(tile(square, pin, 5, corner, &got) == STATE_MISFIT);
 }
 
 /* ---- round trips ---- */
