@@ -15,54 +15,44 @@
 
 /* ---- what a run has not left ---- */
 
-/* step: the last that a whole line of metrics is of; 0: none; -1: there is no file. */
-static void say_why(const struct options *o, const struct fs_lock_found *found, int64_t step,
-                    struct text *out)
-{
-    struct folder_owner w;
-    enum folder_life life = folder_life(found, &w);
-    char who[FOLDER_OWNER];
-    const char *run = w.pid ? folder_owner_words(&w, who) : "its run", *comma = w.pid ? "," : "";
-    char done[80] = "before the end of its first step";
-    if (step > 0 && o)
-        snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
-                 (long long)o->train.steps);
-    else if (step > 0)
-        snprintf(done, sizeof done, "behind step %lld", (long long)step);
-    if (life == FOLDER_LIVES) {
-        text_add(out, "%s%s is under way there, %s%s", run, comma, done,
-                 o ? ", and saves them at its end" : "; wait for its end");
-    } else if (life == FOLDER_UNSEEN) {
-        text_add(out, "%s%s is under way %s, or died there, which cannot be seen from this host; "
-                      "wait for its end, or use another run", run, comma, done);
-    } else if (life != FOLDER_FREE) {
-        text_add(out, "%s%s died %s; use another run", run, comma, done);
-    } else if (step < 0) {
-        text_add(out, "and no metrics.jsonl of a run either; name the folder that the run wrote");
-    } else if (!o || step < o->train.steps) {
-        text_add(out, "its run ended %s and saved none: an error or a second signal ended it; use "
-                      "another run", done);
-    } else {
-        text_add(out, "its run did all %lld steps; saving failed, or they have been moved away; "
-                      "use another run", (long long)step);
-    }
-}
-
 enum err folder_lacks(enum err code, const char *who, const char *what, const char *dir,
                       const struct options *o)
 {
     struct text why = {0};
     struct fs_lock_found found;
+    struct folder_owner w;
     struct fs_map m = {0};
-    char path[FS_PATH];
+    char path[FS_PATH], owner[FOLDER_OWNER], done[80] = "before the end of its first step";
     fs_lock_look(folder_file(path, dir, FOLDER_LOCK), &found);
+    enum folder_life life = folder_life(&found, &w);
+    const char *run = w.pid ? folder_owner_words(&w, owner) : "its run", *comma = w.pid ? "," : "";
     bool is = fs_map_open(&m, folder_file(path, dir, FOLDER_METRICS), ERR_CHECKPOINT) == ERR_OK;
     const char *at = (const char *)m.data, *end = at + m.size;
-    int64_t step = is ? 0 : -1;
+    int64_t step = is ? 0 : -1; /* the last that a whole line of metrics is of */
     for (struct metrics_line l; is && metrics_next(&at, end, &l);)
         step = l.step > 0 ? l.step : step;
     fs_map_close(&m);
-    say_why(o, &found, step, &why);
+    if (step > 0 && o)
+        snprintf(done, sizeof done, "behind step %lld of %lld", (long long)step,
+                 (long long)o->train.steps);
+    else if (step > 0)
+        snprintf(done, sizeof done, "behind step %lld", (long long)step);
+    if (life == FOLDER_LIVES)
+        text_add(&why, "%s%s is under way there, %s%s", run, comma, done,
+                 o ? ", and saves them at its end" : "; wait for its end");
+    else if (life == FOLDER_UNSEEN)
+        text_add(&why, "%s%s is under way %s, or died there, which cannot be seen from this host; "
+                       "wait for its end, or use another run", run, comma, done);
+    else if (life != FOLDER_FREE)
+        text_add(&why, "%s%s died %s; use another run", run, comma, done);
+    else if (step < 0)
+        text_add(&why, "and no metrics.jsonl of a run either; name the folder that the run wrote");
+    else if (!o || step < o->train.steps)
+        text_add(&why, "its run ended %s and saved none: an error or a second signal ended it; use "
+                       "another run", done);
+    else
+        text_add(&why, "its run did all %lld steps; saving failed, or they have been moved away; "
+                       "use another run", (long long)step);
     enum err err = why.err;
     if (err == ERR_OK)
         err = err_set(code, __FILE__, __LINE__, "%s: %s has no %s: %s", who, dir, what, why.s);

@@ -34,18 +34,6 @@ static bool piece_in(const struct param *p, const struct param_range *r, struct 
 
 /* ---- the duty ---- */
 
-/* Range i of what data rank `rank` of `ranks` saves of a store; as many as there are pieces. */
-static struct param_range duty_range(const struct param_store *s, int i, int rank, int ranks)
-{
-    if (s->shares > 1) {
-        ENSURE(s->edge && s->share == rank && s->shares == ranks);
-        return param_share_of(s, i);
-    }
-    int64_t lines = s->elements / MODEL_PARAM_ALIGN;
-    int64_t begin = lines * rank / ranks * MODEL_PARAM_ALIGN;
-    return (struct param_range){begin, lines * (rank + 1) / ranks * MODEL_PARAM_ALIGN, begin};
-}
-
 /* One more piece, of range r: behind the last run's end or in a run of its own. */
 static void add_piece(struct param_duty *d, const struct param_range *r, struct param_piece piece)
 {
@@ -81,7 +69,13 @@ enum err param_duty_open(struct param_duty *d, struct param_store *const *store,
     for (int i = 0; i < stores; i++)
         for (int j = 0; j < param_share_pieces(store[i]); j++) {
             const struct param_store *s = store[i];
-            struct param_range r = duty_range(s, j, rank, ranks);
+            struct param_range r = param_share_of(s, j);
+            ENSURE(s->shares == 1 || (s->edge && s->share == rank && s->shares == ranks));
+            if (s->shares == 1) { /* all of it, of which each takes an equal part */
+                int64_t lines = s->elements / MODEL_PARAM_ALIGN;
+                r.begin = r.own = lines * rank / ranks * MODEL_PARAM_ALIGN;
+                r.end = lines * (rank + 1) / ranks * MODEL_PARAM_ALIGN;
+            }
             for (int k = 0; k < s->n; k++)
                 if (s->param[k].counted && piece_in(&s->param[k], &r, &piece))
                     add_piece(d, &r, piece);
