@@ -180,34 +180,23 @@ bool folder_goes_on(const struct options *o)
 
 /* ---- what goes when a run goes on ---- */
 
-enum err folder_move_aside(const char *path, const char *name, int first, char **to)
+enum err folder_move_aside(const char *path, const char *name, int first, char to[FS_PATH])
 {
     char why[FS_REASON];
-    TRY(mem_string(name, to));
-    for (int n = first; fs_named(*to); n++) {
-        struct text t = {0};
-        mem_free(*to);
-        *to = NULL;
-        text_add(&t, "%s.%d", name, n);
-        TRY(text_done(&t, to));
-    }
-    if (fs_sys_rename(path, *to) == 0)
-        return ERR_OK;
-    enum err err = err_set(ERR_STORAGE, __FILE__, __LINE__, "storage: cannot rename %s to %s: %s",
-                           path, *to, fs_reason(errno, why));
-    mem_free(*to);
-    *to = NULL;
-    return err;
+    snprintf(to, FS_PATH, "%s", name);
+    for (int n = first; fs_named(to); n++)
+        snprintf(to, FS_PATH, "%s.%d", name, n);
+    if (fs_sys_rename(path, to) != 0)
+        FAIL(ERR_STORAGE, "storage: cannot rename %s to %s: %s", path, to, fs_reason(errno, why));
+    return ERR_OK;
 }
 
 /* In a container a process has the pid of one before: then a number stands behind it. */
-enum err folder_set_aside(const char *path, char **to)
+enum err folder_set_aside(const char *path, char to[FS_PATH])
 {
-    struct text name = {0};
-    text_add(&name, "%s.bad.%ld", path, (long)getpid());
-    enum err err = name.err == ERR_OK ? folder_move_aside(path, name.s, 2, to) : name.err;
-    text_free(&name);
-    return err;
+    char name[FS_PATH];
+    snprintf(name, sizeof name, "%s.bad.%ld", path, (long)getpid());
+    return folder_move_aside(path, name, 2, to);
 }
 
 /* What the start of a run that goes on behind step `last` does with a checkpoint of run.dir: it
@@ -256,7 +245,7 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
 {
     const char *run = o->run.dir;
     struct state_found *found;
-    char path[FS_PATH];
+    char path[FS_PATH], to[FS_PATH];
     struct fs_map m;
     struct text kept = {0};
     bool cut = false;
@@ -267,10 +256,9 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
     for (int i = 0; i < n && err == ERR_OK; i++) {
         enum fate fate = fate_of(o, &found[i], resumed);
         long long step = (long long)found[i].step;
-        char *to = NULL;
         state_dir(path, run, found[i].step);
         if (fate == ASIDE)
-            err = folder_set_aside(path, &to);
+            err = folder_set_aside(path, to);
         else if (fate == GOES)
             err = state_remove(path);
         if (err == ERR_OK && fate == ASIDE)
@@ -280,7 +268,6 @@ enum err folder_cut(const struct options *o, int64_t resumed, bool *validated)
             log_line(LOG_WARN, "run.dir %s: the checkpoint of step %lld is removed: %s", run, step,
                      found[i].whole ? "the run goes on from an earlier one"
                                     : "its save did not end");
-        mem_free(to);
     }
     mem_free(found);
     TRY(err);

@@ -10,7 +10,6 @@
 
 #include "base/fs_sys.h"
 #include "base/log.h"
-#include "base/mem.h"
 #include "ckpt/ckpt.h"
 #include "data/data.h"
 #include "folder/files.h"
@@ -272,7 +271,7 @@ static enum err check_names(struct folder *f, const struct model *a, bool begins
     if (begins || !f->o->train.trace ||
         !fs_named(folder_file(trace, f->o->run.dir, FOLDER_TRACE)))
         return ERR_OK;
-    TRY(folder_move_aside(trace, trace, 1, &f->aside)); /* traces are of one start */
+    TRY(folder_move_aside(trace, trace, 1, f->aside)); /* traces are of one start */
     log_line(LOG_WARN, "run.dir %s: the traces of a start before this one make room, as %s",
              f->o->run.dir, f->aside);
     return ERR_OK;
@@ -351,7 +350,7 @@ static enum err make_files(struct folder *f, const struct text words[FOLDER_LOG]
 /* The starts before this one; a record that cannot be read is kept, and ends no start. */
 static enum err read_record(struct folder *f)
 {
-    char path[FS_PATH], *to = NULL;
+    char path[FS_PATH], to[FS_PATH];
     folder_file(path, f->o->run.dir, FOLDER_RECORD);
     if (!f->goes_on || !fs_named(path))
         return ERR_OK;
@@ -360,10 +359,9 @@ static enum err read_record(struct folder *f)
         return err;
     struct err_kept bad;
     err_keep(&bad, err);
-    TRY(folder_set_aside(path, &to));
+    TRY(folder_set_aside(path, to));
     log_line(LOG_WARN, "run.dir %s: the starts before this one cannot be read, and are kept as %s: "
                        "%s", f->o->run.dir, to, bad.text);
-    mem_free(to);
     return ERR_OK;
 }
 
@@ -451,7 +449,7 @@ void folder_leave(struct folder *f)
             (void)fs_sys_unlink(path);
     }
     /* A start that has traced no step leaves those of before where they were. */
-    if (stands && f->aside && !fs_named(folder_file(path, f->o->run.dir, FOLDER_TRACE)) &&
+    if (stands && f->aside[0] && !fs_named(folder_file(path, f->o->run.dir, FOLDER_TRACE)) &&
         fs_sys_rename(f->aside, path) == 0)
         log_line(LOG_WARN, "run.dir %s: %s is trace again, since this start traced no step",
                  f->o->run.dir, f->aside);
@@ -462,7 +460,6 @@ void folder_leave(struct folder *f)
     if (f->o && f->log >= 0 && fs_log_close(f->log, folder_name[FOLDER_LOG]) != ERR_OK)
         log_line(LOG_WARN, "%s", err_bare(err_text()));
     record_free(&f->record);
-    mem_free(f->aside);
     *f = (struct folder){.lock = {.fd = -1}};
     (void)!err_again(&first);
 }

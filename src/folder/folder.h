@@ -99,7 +99,7 @@ struct folder {
     struct stat metrics; /* of the file that was made */
     struct record record;
     char log_path[FS_PATH];
-    char *aside; /* owned; where the traces of the start before are; NULL: they stay, or none are */
+    char aside[FS_PATH]; /* where the traces of the start before are; "": they stay, or none are */
     int log;         /* file descriptor of log.txt; -1: there is none */
     int64_t done;    /* steps, told by the reporting rank at its end */
 };
@@ -143,11 +143,10 @@ enum err folder_others(enum err err, const char *checkpoint);
 /* Bytes of the files in a folder, which may go meanwhile. Local. */
 int64_t folder_bytes(const char *dir);
 /* Renames `path`, which is kept, to `name`, or the first of name.first, name.(first + 1), ... that
- * is free: *to (mem_free), NULL where it fails. Errors: ERR_STORAGE; ERR_MEMORY. Local. */
-enum err folder_move_aside(const char *path, const char *name, int first, char **to);
-/* What cannot be read is kept beside its place, as NAME.bad.PID: *to (mem_free). Errors:
- * ERR_STORAGE; ERR_MEMORY. Local. */
-enum err folder_set_aside(const char *path, char **to);
+ * is free, into `to`. Errors: ERR_STORAGE. Local. */
+enum err folder_move_aside(const char *path, const char *name, int first, char to[FS_PATH]);
+/* What cannot be read is kept beside its place, as NAME.bad.PID. Errors: ERR_STORAGE. Local. */
+enum err folder_set_aside(const char *path, char to[FS_PATH]);
 /* A run that goes on behind that step: lines of metrics behind it are cut, and what unfinished
  * saves left goes; so do checkpoints of later steps, but those that run.resume=auto could not read
  * are set aside. Checkpoints are said. *validated: there is a line of the validation behind that
