@@ -194,8 +194,9 @@ enum err folder_move_aside(const char *path, const char *name, int first, char t
 /* In a container a process has the pid of one before: then a number stands behind it. */
 enum err folder_set_aside(const char *path, char to[FS_PATH])
 {
-    char name[FS_PATH];
-    snprintf(name, sizeof name, "%s.bad.%ld", path, (long)getpid());
+    char name[FS_PATH]; /* what is cut the system refuses (fs_path) */
+    int n = snprintf(name, sizeof name, "%s.bad.%ld", path, (long)getpid());
+    ENSURE(n > 0);
     return folder_move_aside(path, name, 2, to);
 }
 
