@@ -168,32 +168,27 @@ static uint64_t prompt_digest(const struct generate_job *job)
     return sum;
 }
 
-static enum err open_rank(struct generate_rank *r)
-{
-    const struct setup *s = r->s;
-    const struct weights *w = r->job->weights;
-    r->head = r->rank.coord[AXIS_PP] == s->sched.place[s->sched.stages - 1];
-    TRY(rank_open(&r->rank, &(struct rank_args){.read = {.prompt = prompt_digest(r->job),
-                                                         .weights = weights_digest(w)}}));
-    TRY(folder_others(load_stores(&r->rank, w, false), w->state.dir));
-    if (r->rank.is_logger && r->job->call->logits)
-        TRY(fs_create(&r->file, r->job->call->logits));
-    TRY(mem_new(r->job->length, sizeof *r->text, "the text", &r->text));
-    TRY(mem_new(s->model.seq + s->split.tp, sizeof *r->window, "the window", &r->window));
-    memcpy(r->text, r->job->prompt, (size_t)r->job->prompts * sizeof *r->text);
-    int64_t cols = num_ceil_div(s->model.vocab, s->split.tp) * s->split.tp;
-    TRY(mem_new(cols, sizeof(double), "logits", &r->values));
-    TRY(mem_new(cols, sizeof(double), "logits", &r->raw));
-    struct dev *dev = r->rank.dev;
-    return dev->ops->alloc(dev, cols * dtype_size(dev->at), "logits", &r->logits);
-}
-
 static enum err run_rank(struct generate_rank *r)
 {
     const struct generate_job *job = r->job;
-    int64_t seen = r->s->model.seq, unseen = job->prompts - seen;
+    const struct setup *s = r->s;
+    int64_t seen = s->model.seq, unseen = job->prompts - seen;
+    int64_t cols = num_ceil_div(s->model.vocab, s->split.tp) * s->split.tp;
     bool stop = false;
-    TRY(open_rank(r));
+    r->head = r->rank.coord[AXIS_PP] == s->sched.place[s->sched.stages - 1];
+    TRY(rank_open(&r->rank,
+                  &(struct rank_args){.read = {.prompt = prompt_digest(job),
+                                               .weights = weights_digest(job->weights)}}));
+    TRY(folder_others(load_stores(&r->rank, job->weights, false), job->weights->state.dir));
+    if (r->rank.is_logger && job->call->logits)
+        TRY(fs_create(&r->file, job->call->logits));
+    TRY(mem_new(job->length, sizeof *r->text, "the text", &r->text));
+    TRY(mem_new(seen + s->split.tp, sizeof *r->window, "the window", &r->window));
+    memcpy(r->text, job->prompt, (size_t)job->prompts * sizeof *r->text);
+    TRY(mem_new(cols, sizeof(double), "logits", &r->values));
+    TRY(mem_new(cols, sizeof(double), "logits", &r->raw));
+    struct dev *dev = r->rank.dev;
+    TRY(dev->ops->alloc(dev, cols * dtype_size(dev->at), "logits", &r->logits));
     if (job->folder->unknown[0])
         note(r, "config.json has keys that plait does not know and passes over: %s",
              job->folder->unknown);

@@ -118,26 +118,20 @@ static void *gradient_at(const struct stage *s, const struct stage_back *b, int 
     return s->aliases_dy && kept ? b->keep->keep[part][KEEP_D_SUBLAYER] : s->work->at[WORK_D];
 }
 
-/* The backward of a part, from here on. */
-static struct stage_call back_call(const struct stage *s, const struct stage_back *b, int part)
-{
-    s->dev->part = part;
-    struct stage_call c = stage_call_of(s, b->mb, part);
-    c.save = b->slot->save[part];
-    c.keep = b->keep->keep[part];
-    c.dy = gradient_at(s, b, part);
-    c.dx = part > 0                      ? gradient_at(s, b, part - 1)
-           : model_stage_embed(&s->span) ? s->work->at[WORK_D]
-                                         : b->dx;
-    c.aliases_dy = s->aliases_dy;
-    c.d_sublayer = c.aliases_dy ? c.dy : c.keep[KEEP_D_SUBLAYER] ? c.keep[KEEP_D_SUBLAYER] : c.dx;
-    return c;
-}
-
 enum err stage_backward(const struct stage *s, const struct stage_back *b, enum stage_half half)
 {
     for (int i = b->parts.end - 1; i >= b->parts.first; i--) {
-        struct stage_call c = back_call(s, b, i);
+        struct stage_call c = stage_call_of(s, b->mb, i);
+        s->dev->part = i;
+        c.save = b->slot->save[i];
+        c.keep = b->keep->keep[i];
+        c.dy = gradient_at(s, b, i);
+        c.dx = i > 0                         ? gradient_at(s, b, i - 1)
+               : model_stage_embed(&s->span) ? s->work->at[WORK_D]
+                                             : b->dx;
+        c.aliases_dy = s->aliases_dy;
+        c.d_sublayer = c.aliases_dy ? c.dy : c.keep[KEEP_D_SUBLAYER] ? c.keep[KEEP_D_SUBLAYER]
+                                                                     : c.dx;
         if (half == STAGE_WHOLE && s->tp.rows > 0 && c.p->kind->backward) {
             TRY(c.p->kind->backward(&c));
             continue;

@@ -85,23 +85,20 @@ void dp_weights_give(struct dp *d, struct dp_range at)
         d->given[i] = d->given[i] || has_some(d->a.store, i, at);
 }
 
-static enum err gather(struct dp *d, int piece)
-{
-    const struct param_store *s = d->a.store;
-    struct param_range own = param_share_of(s, piece);
-    ENSURE(!d->gather[piece].world);
-    d->given[piece] = false;
-    TRY(take_flight(d, &d->gather[piece]));
-    return comm_all_gather_start(d->a.group, s->w + s->edge[piece] * s->ct,
-                                 s->w + own.begin * s->ct, own.end - own.begin, s->dev->ct,
-                                 &d->gather[piece]);
-}
-
 enum err dp_weights_start(struct dp *d, struct dp_range at)
 {
-    for (int i = 0; i < d->a.store->pieces; i++)
-        if (d->given[i] && has_some(d->a.store, i, at))
-            TRY(gather(d, i));
+    const struct param_store *s = d->a.store;
+    for (int i = 0; i < s->pieces; i++) {
+        struct param_range own = param_share_of(s, i);
+        struct comm_req *r = &d->gather[i];
+        if (!(d->given[i] && has_some(d->a.store, i, at)))
+            continue;
+        ENSURE(!r->world);
+        d->given[i] = false;
+        TRY(take_flight(d, r));
+        TRY(comm_all_gather_start(d->a.group, s->w + s->edge[i] * s->ct, s->w + own.begin * s->ct,
+                                  own.end - own.begin, s->dev->ct, r));
+    }
     return ERR_OK;
 }
 

@@ -242,20 +242,6 @@ static enum err move(struct checkpoint *c, int other, bool send, void *p, int64_
     return comm_finish(&req);
 }
 
-static enum err take_part(struct checkpoint *c, int rank, struct err_kept *first, char **text)
-{
-    struct part its = {.bytes = 0};
-    TRY(move(c, rank, false, &its, sizeof its));
-    bool counts = first->code == ERR_OK || its.err.code == ERR_NONFINITE;
-    if (its.err.code != ERR_OK && first->code != ERR_NONFINITE && counts)
-        err_keep(first, err_set(its.err.code, __FILE__, __LINE__, "rank %d: %s", rank,
-                                err_bare(its.err.text)));
-    if (its.bytes == 0)
-        return ERR_OK;
-    TRY(mem_new(its.bytes, 1, "the text of a shard", text));
-    return move(c, rank, false, *text, its.bytes);
-}
-
 static void note_best(struct checkpoint *c, int64_t step, double loss)
 {
     if (c->best.step == 0 ? !isnan(loss) : loss < c->best.loss)
@@ -326,13 +312,23 @@ static enum err gather(struct checkpoint *c, struct err_kept *first)
     enum err err = ERR_OK;
     TRY(mem_new(n, sizeof *text, "the texts of the shards", (void *)&text));
     *first = c->err;
-    for (int i = 0; i < n && err == ERR_OK; i++)
-        if (i != c->rank->logger)
-            err = take_part(c, i, first, &text[i]);
+    for (int i = 0; i < n; i++)
+        if (i != c->rank->logger) {
+            struct part its = {.bytes = 0};
+            TRY_OR(out_text, move(c, i, false, &its, sizeof its));
+            bool counts = first->code == ERR_OK || its.err.code == ERR_NONFINITE;
+            if (its.err.code != ERR_OK && first->code != ERR_NONFINITE && counts)
+                err_keep(first, err_set(its.err.code, __FILE__, __LINE__, "rank %d: %s", i,
+                                        err_bare(its.err.text)));
+            if (its.bytes == 0)
+                continue;
+            TRY_OR(out_text, mem_new(its.bytes, 1, "the text of a shard", &text[i]));
+            TRY_OR(out_text, move(c, i, false, text[i], its.bytes));
+        }
     text[c->rank->logger] = c->text;
-    c->text = NULL;
-    if (err == ERR_OK)
-        place_index(c, (const char *const *)text, first);
+    place_index(c, (const char *const *)text, first);
+    text[c->rank->logger] = NULL;
+out_text:
     for (int i = 0; i < n; i++)
         mem_free(text[i]);
     mem_free(text);

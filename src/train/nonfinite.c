@@ -124,18 +124,12 @@ static void on_begins(void *arg, struct sched_instr in)
 
 /* ---- its words ---- */
 
-enum pass { PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_WEIGHTS, PASS_END };
-static const char *const pass_name[] = {"the forward", "the recomputed forward", "the backward",
-                                        "the backward of the weights", "the end"};
-
-static enum pass pass_of(struct sched_instr in)
-{
-    return in.op == SCHED_F                     ? PASS_FORWARD
-           : in.op == SCHED_R                   ? PASS_AGAIN
-           : in.op == SCHED_B || in.op == SCHED_I ? PASS_BACKWARD
-           : in.op == SCHED_W                   ? PASS_WEIGHTS
-                                                : PASS_END;
-}
+enum pass { PASS_END, PASS_FORWARD, PASS_AGAIN, PASS_BACKWARD, PASS_WEIGHTS };
+static const char *const pass_name[] = {"the end", "the forward", "the recomputed forward",
+                                        "the backward", "the backward of the weights"};
+static const enum pass pass_of[SCHED_OP_COUNT] = {
+    [SCHED_F] = PASS_FORWARD, [SCHED_R] = PASS_AGAIN, [SCHED_B] = PASS_BACKWARD,
+    [SCHED_I] = PASS_BACKWARD, [SCHED_W] = PASS_WEIGHTS};
 
 /* " with layers.0.mlp.up.weight", " for the gradient of ...": of the parameters among the operands
  * the first. */
@@ -165,7 +159,7 @@ static void add_param(const struct search *s, struct text *t)
 static void add_place(const struct search *s, struct text *t)
 {
     const struct stage *of = NULL;
-    enum pass pass = pass_of(s->in);
+    enum pass pass = pass_of[s->in.op];
     for (int i = 0; i < s->r->rank.x->stages_here && !of; i++)
         if (sched_op_names_stage(s->in.op) && s->r->rank.x->stage[i].id == s->in.stage)
             of = &s->r->rank.x->stage[i].stage;
@@ -192,7 +186,7 @@ static enum err tell(const struct search *s, struct text *out)
     bool finite = true;
     int first = -1;
     if (s->probe.found) {
-        enum pass pass = pass_of(s->in);
+        enum pass pass = pass_of[s->in.op];
         bool end = pass == PASS_END, forward = pass == PASS_FORWARD || pass == PASS_AGAIN;
         const struct probe_element *e = &s->probe.element;
         bool met = s->probe.met;

@@ -20,38 +20,30 @@
 
 /* ---- metrics.jsonl ---- */
 
-struct line { char s[METRICS_LINE]; int n; };
-
-static void add(struct line *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct line *l, const char *fmt, ...)
+/* A line: its members, and behind them when it was, and how long the run had taken. */
+static enum err put(struct train_rank *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static enum err put(struct train_rank *r, const char *fmt, ...)
 {
-    va_list ap;
-    va_start(ap, fmt);
-    l->n += vsnprintf(l->s + l->n, (size_t)(METRICS_LINE - l->n), fmt, ap);
-    va_end(ap);
-    ENSURE(l->n < METRICS_LINE);
-}
-
-static void add_real(struct line *l, const char *name, double value)
-{
-    char number[32];
-    add(l, ", \"%s\": %s", name, text_json_real(value, number));
-}
-
-/* Both kinds of line end alike: when, and how long the run had taken. */
-static enum err put(struct train_rank *r, struct line *l)
-{
-    bool broken = r->late.n > 0;
-    r->late.begin = broken ? r->late.begin : fs_sys_end(r->metrics, "metrics.jsonl");
-    add(l, ", \"time\": %.6f, \"elapsed\": %.6f}\n", log_date(), log_now() - r->job->began);
-    enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", l->s, l->n);
     struct metrics_late *late = &r->late;
-    if ((broken || err == ERR_STORAGE) && late->n + l->n <= (int)sizeof late->s) {
-        late->first = late->n == 0 ? l->n : late->first; /* the run ends behind a step or two */
-        memcpy(late->s + late->n, l->s, (size_t)l->n);
-        late->n += l->n;
+    bool broken = late->n > 0;
+    char s[METRICS_LINE];
+    va_list ap;
+    late->begin = broken ? late->begin : fs_sys_end(r->metrics, "metrics.jsonl");
+    va_start(ap, fmt);
+    int n = vsnprintf(s, sizeof s, fmt, ap);
+    va_end(ap);
+    ENSURE(n < METRICS_LINE);
+    n += snprintf(s + n, sizeof s - (size_t)n, ", \"time\": %.6f, \"elapsed\": %.6f}\n",
+                  log_date(), log_now() - r->job->began);
+    ENSURE(n < METRICS_LINE);
+    enum err err = broken ? ERR_OK : fs_append(r->metrics, "metrics.jsonl", s, n);
+    if ((broken || err == ERR_STORAGE) && late->n + n <= (int)sizeof late->s) {
+        late->first = late->n == 0 ? n : late->first; /* the run ends behind a step or two */
+        memcpy(late->s + late->n, s, (size_t)n);
+        late->n += n;
     }
-    return err;
+    return train_put_off(r, err);
 }
 
 /* What fails is said already, and by a resume that lacks the lines. What a disk took of the first
@@ -209,15 +201,12 @@ enum err train_report_step(struct train_rank *r, int64_t step)
                  (long long)p.steps, p.loss, p.grad_norm, p.lr, p.tokens_per_s,
                  p.rows ? "rows" : "tok");
     }
-    struct line l = {.n = 0};
-    add(&l, "{\"step\": %lld", (long long)p.step);
-    add_real(&l, "loss", p.loss);
-    add_real(&l, "grad_norm", p.grad_norm);
-    add_real(&l, "lr", p.lr);
-    add(&l, ", \"tokens\": %lld", (long long)p.tokens);
-    add_real(&l, "tokens_per_s", p.tokens_per_s);
-    add_real(&l, "seconds", p.seconds);
-    TRY(train_put_off(r, put(r, &l)));
+    char number[5][32];
+    TRY(put(r, "{\"step\": %lld, \"loss\": %s, \"grad_norm\": %s, \"lr\": %s, \"tokens\": %lld, "
+               "\"tokens_per_s\": %s, \"seconds\": %s", (long long)step,
+            text_json_real(p.loss, number[0]), text_json_real(p.grad_norm, number[1]),
+            text_json_real(p.lr, number[2]), (long long)p.tokens,
+            text_json_real(p.tokens_per_s, number[3]), text_json_real(p.seconds, number[4])));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_step)
         r->job->call->on_step(r->job->call->arg, &p);
@@ -253,13 +242,11 @@ enum err train_report_valid(struct train_rank *r)
     if (!r->rank.is_logger)
         return ERR_OK;
     log_kept("valid at step %lld: loss %.4f", (long long)r->step, r->valid_loss);
-    struct line l = {.n = 0};
-    add(&l, "{\"step\": %lld", (long long)r->step);
-    add_real(&l, "valid_loss", r->valid_loss);
-    add(&l, ", \"valid_tokens\": %lld", (long long)r->valid_tokens);
+    char loss[32], more[64] = "", number[32];
     if (bytes)
-        add_real(&l, "bits_per_byte", bits);
-    TRY(train_put_off(r, put(r, &l)));
+        snprintf(more, sizeof more, ", \"bits_per_byte\": %s", text_json_real(bits, number));
+    TRY(put(r, "{\"step\": %lld, \"valid_loss\": %s, \"valid_tokens\": %lld%s", (long long)r->step,
+            text_json_real(r->valid_loss, loss), (long long)r->valid_tokens, more));
     fs_call_begin(OUTPUT);
     if (r->job->call->on_valid)
         r->job->call->on_valid(r->job->call->arg, r->step, r->valid_loss, bits);

@@ -13,21 +13,6 @@
 
 #include <stdio.h>
 
-/* Lengths of warm-up and decay are kept as they were in effect, unless other ones are asked for. */
-static void take_head(struct train_rank *r, const struct state_head *h, const struct options *was)
-{
-    const struct options *o = r->s->o;
-    bool same_decay = was->optim.decay_steps == o->optim.decay_steps &&
-                      was->optim.schedule == o->optim.schedule;
-    r->resumed = h->step;
-    r->taken = r->queued = r->read = r->traced = h->step;
-    r->lr.warmup = was->optim.warmup == o->optim.warmup ? h->warmup : r->lr.warmup;
-    r->lr.decay = same_decay ? h->decay : r->lr.decay;
-    r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
-    r->loss = r->result.loss = h->loss;
-    memcpy(r->run, h->run, sizeof r->run);
-}
-
 /* What it came to, for people. */
 static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h,
                        const struct options *was)
@@ -119,8 +104,17 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
     const struct options *o = r->s->o;
     bool taken = false, own = r->rank.is_logger && folder_means_own(o);
     TRY(dev_choose(r->rank.dev, x->head.notes, &taken));
-    take_head(r, &x->head, was);
-    say_origin(r, x->dir, &x->head, was);
+    /* Lengths of warm-up and decay are kept as they were in effect, unless others are asked for. */
+    const struct state_head *h = &x->head;
+    bool same_decay = was->optim.decay_steps == o->optim.decay_steps &&
+                      was->optim.schedule == o->optim.schedule;
+    r->resumed = r->taken = r->queued = r->read = r->traced = h->step;
+    r->lr.warmup = was->optim.warmup == o->optim.warmup ? h->warmup : r->lr.warmup;
+    r->lr.decay = same_decay ? h->decay : r->lr.decay;
+    r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
+    r->loss = r->result.loss = h->loss;
+    memcpy(r->run, h->run, sizeof r->run);
+    say_origin(r, x->dir, h, was);
     if (own && was->train.save_best && !o->train.save_best) /* it goes on without that word */
         log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
                            "checkpoint goes like any older one; add train.save_best=true to keep "
@@ -220,12 +214,17 @@ static enum err try_newest(struct train_rank *r)
     return err == ERR_OK && n > 0 && bad >= 0 ? resume_none_good(r->s->o, n) : err;
 }
 
-static enum err try_named(struct train_rank *r)
+enum err train_resume(struct train_rank *r)
 {
     const struct options *o = r->s->o;
     char dir[FS_PATH];
     int64_t step;
     int bad;
+    r->lr = rates_planned(o);
+    if (!o->run.resume[0])
+        return ERR_OK;
+    if (strcmp(o->run.resume, "auto") == 0)
+        return try_newest(r);
     /* The first rank chooses; whether the others have it is seen when they open it. */
     if (r->rank.me == 0)
         TRY(folder_resumed(o, dir, &step));
@@ -238,13 +237,4 @@ static enum err try_named(struct train_rank *r)
     if (bad >= 0)
         FAIL(ERR_PEER, "run.resume: rank %d cannot read the checkpoint", bad);
     return ERR_OK;
-}
-
-enum err train_resume(struct train_rank *r)
-{
-    const struct options *o = r->s->o;
-    r->lr = rates_planned(o);
-    if (!o->run.resume[0])
-        return ERR_OK;
-    return strcmp(o->run.resume, "auto") == 0 ? try_newest(r) : try_named(r);
 }

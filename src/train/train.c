@@ -305,52 +305,43 @@ static enum err rank_body(void *arg, struct comm_world *world)
 
 /* ---- the run ---- */
 
-/* init: where the weights of model.init are opened. */
-static enum err run_job(const struct options *o, struct train_job *job, struct setup *s,
-                        struct weights *init)
-{
-    struct train_outcome outcome = {.stopped = false};
-    struct data_want want;
-    job->outcome = &outcome;
-    comm_environment();
-    TRY(setup_ask_gpus(s, comm_gpus_reach));
-    TRY(host_check(s));
-    if (o->train.transport != COMM_MPI)
-        TRY(folder_take(job->folder, o, &s->model));
-    options_want(&s->model, &want);
-    TRY(data_open(o->data.train, &want, true, &job->train));
-    if (o->data.valid[0])
-        TRY(data_open(o->data.valid, &want, true, &job->valid));
-    s->tokenizer = job->train.tokenizer;
-    if (init_begins(o)) {
-        TRY(init_open(o, &s->model, s->tokenizer, init));
-        job->init = init;
-    }
-    TRY(rank_run("plait train", o, s->mesh.world, rank_body, job));
-    return train_outcome_of(&outcome);
-}
-
 enum err train_run(const struct options *o, const struct plait_train *call)
 {
     struct setup s = {0};
     struct folder folder = {.lock = {.fd = -1}};
     struct log_keep log;
+    struct train_outcome outcome = {.stopped = false};
     struct train_job job = {.setup = &s, .call = call, .folder = &folder, .began = log_now(),
-                            .log = &log, .saves = stop_saves()};
+                            .log = &log, .saves = stop_saves(), .outcome = &outcome};
     struct text notes = {0};
     struct weights init = {.files = {NULL, 0}};
-    char *page = NULL;
-    char host[65] = "";
+    struct data_want want;
+    char *page = NULL, host[65] = "";
+    enum err err;
     (void)gethostname(host, sizeof host - 1);
     log_keep_open(&log); /* lines wait for the file from here on */
     log_keep_set(&log);
     log_kept(FOLDER_LOG_BEGINS "on host %s: plait %s", (long)getpid(), host, PLAIT_VERSION);
-    enum err err = check_run(o, call->ranks, CHECK_TRAIN, &notes, &s);
-    if (err == ERR_OK)
-        err = text_done(&notes, &page);
+    TRY_OR(out_run, check_run(o, call->ranks, CHECK_TRAIN, &notes, &s));
+    TRY_OR(out_run, text_done(&notes, &page));
     job.notes = page;
-    if (err == ERR_OK)
-        err = run_job(o, &job, &s, &init);
+    comm_environment();
+    TRY_OR(out_run, setup_ask_gpus(&s, comm_gpus_reach));
+    TRY_OR(out_run, host_check(&s));
+    if (o->train.transport != COMM_MPI)
+        TRY_OR(out_run, folder_take(&folder, o, &s.model));
+    options_want(&s.model, &want);
+    TRY_OR(out_run, data_open(o->data.train, &want, true, &job.train));
+    if (o->data.valid[0])
+        TRY_OR(out_run, data_open(o->data.valid, &want, true, &job.valid));
+    s.tokenizer = job.train.tokenizer;
+    if (init_begins(o)) {
+        TRY_OR(out_run, init_open(o, &s.model, s.tokenizer, &init));
+        job.init = &init;
+    }
+    TRY_OR(out_run, rank_run("plait train", o, s.mesh.world, rank_body, &job));
+    err = train_outcome_of(&outcome);
+out_run:
     train_record_end(&job, err);
     log_keep_close(&log);
     log_keep_set(NULL);
