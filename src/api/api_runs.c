@@ -36,11 +36,6 @@ struct run {
     struct text wrong;
 };
 
-static void add_wrong(struct run *r)
-{
-    text_add(&r->wrong, "%s%s", r->wrong.len ? "; " : "", err_bare(err_text()));
-}
-
 /* ---- one run ---- */
 
 static enum err read_metrics(struct run *r, const char *path)
@@ -77,11 +72,12 @@ static enum err read_metrics(struct run *r, const char *path)
     return err;
 }
 
-static enum err read_checkpoints(struct run *r)
+static enum err read_checkpoints(struct run *r, const char *path)
 {
     struct state_found *found;
     int n;
     char dir[FS_PATH];
+    (void)path;
     TRY(state_list(r->dir, true, &found, &n));
     r->checkpoints = n;
     r->newest = n > 0 ? found[0].step : -1;
@@ -132,35 +128,31 @@ static enum err read_lock(struct run *r, const char *path)
     return ERR_OK;
 }
 
-/* What a run's folder has, in the order in which it is asked. */
+/* What a run's folder has, in the order in which it is asked; any of those before the last makes it
+ * a run's. */
 static const struct {
     const char *name;
     enum err (*read)(struct run *r, const char *path);
 } part[] = {{"plait.lock", read_lock},
             {"run.json", read_record},
             {"config.yaml", read_config},
-            {"metrics.jsonl", read_metrics}};
+            {"metrics.jsonl", read_metrics},
+            {"checkpoints", read_checkpoints}};
 enum { PARTS = sizeof part / sizeof *part };
 
-/* *is: it is a run's: one of these is there. */
 static enum err look(struct run *r, bool *is)
 {
     *is = false;
     for (int i = 0; i < PARTS; i++) {
         char path[FS_PATH];
-        bool there = fs_named(fs_path(path, r->dir, part[i].name));
-        enum err err = there ? part[i].read(r, path) : ERR_OK;
-        *is = *is || there;
+        bool last = i + 1 == PARTS, named = !last && fs_named(fs_path(path, r->dir, part[i].name));
+        *is = *is || named;
+        enum err err = named || (last && *is) ? part[i].read(r, path) : ERR_OK;
         if (err == ERR_MEMORY)
             return err;
         if (err != ERR_OK)
-            add_wrong(r);
+            text_add(&r->wrong, "%s%s", r->wrong.len ? "; " : "", err_bare(err_text()));
     }
-    enum err err = *is ? read_checkpoints(r) : ERR_OK;
-    if (err == ERR_MEMORY)
-        return err;
-    if (err != ERR_OK)
-        add_wrong(r);
     return r->wrong.err;
 }
 

@@ -58,7 +58,7 @@ static enum err run_f(struct exec *x, struct sched_instr in)
     TRY(stage_forward(&e->stage, &mb, &slot->slot, NULL));
     if (stage_has_head(&e->stage) && x->hooks && x->hooks->logits)
         TRY(x->hooks->logits(x->hooks->arg, &e->stage, &mb, &slot->slot));
-    if (x->sched->forward_only || e->again[in.mb])
+    if (x->sched->forward_only || e->mb[in.mb].again)
         exec_saves_give(e, in.mb);
     if (stage_has_head(&e->stage) && x->sched->forward_only)
         exec_slot_give(e, in.mb);
@@ -113,9 +113,9 @@ static enum err run_backward(struct exec *x, struct sched_instr in)
         int k;
         TRY(exec_keep_find(x, e, &k));
         e->keep[k].used = true;
-        e->keep_of[in.mb] = k;
+        e->mb[in.mb].keep = k;
     }
-    b.keep = &e->keep[e->keep_of[in.mb]].keep;
+    b.keep = &e->keep[e->mb[in.mb].keep].keep;
     if (input)
         TRY(exec_await(x, &slot->recv_b));
     bool gives = e->id > 0 && (!weight || (input && sched_ends_stage(in)));
@@ -133,8 +133,8 @@ static enum err run_backward(struct exec *x, struct sched_instr in)
     x->cut = !sched_ends_stage(in);
     if (x->cut)
         return ERR_OK;
-    e->keep[e->keep_of[in.mb]].used = false;
-    e->keep_of[in.mb] = EXEC_NO_SLOT;
+    e->keep[e->mb[in.mb].keep].used = false;
+    e->mb[in.mb].keep = EXEC_NO_SLOT;
     exec_saves_give(e, in.mb);
     exec_slot_give(e, in.mb);
     return ERR_OK;

@@ -150,6 +150,9 @@ struct exec_keep {
     bool used;
 };
 
+/* What a microbatch has of a stage: indices, or EXEC_NO_SLOT; the training list recomputes it. */
+struct exec_mb { int slot, keep; bool again; };
+
 /* A stage with its slots: a stage replica of the schedule. */
 struct exec_stage {
     struct stage stage;
@@ -164,8 +167,7 @@ struct exec_stage {
     struct exec_keep *keep; /* owned; [keeps]; unless the schedule splits backward one, whose
                                buffers are the rank's scratch */
     int keeps;
-    int *slot_of, *keep_of;  /* owned; [m] index or EXEC_NO_SLOT */
-    bool *again;             /* owned; [m] the training list recomputes it */
+    struct exec_mb *mb;      /* owned; [m] */
     struct dp dp;
     const struct segments *segments; /* of the plan */
 };

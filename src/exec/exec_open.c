@@ -147,15 +147,13 @@ static enum err open_slots(struct exec *x, struct exec_stage *e)
     TRY(mem_new(e->slots, sizeof *e->slot, "slots", &e->slot));
     TRY(mem_new(e->save_sets, sizeof *e->saves, "save sets", &e->saves));
     TRY(mem_new(e->keeps, sizeof *e->keep, "keep sets", &e->keep));
-    TRY(mem_new(m, sizeof *e->slot_of, "slots", &e->slot_of));
-    TRY(mem_new(m, sizeof *e->keep_of, "slots", &e->keep_of));
-    TRY(mem_new(m, sizeof *e->again, "slots", &e->again));
+    TRY(mem_new(m, sizeof *e->mb, "slots", &e->mb));
     TRY(mem_new((int64_t)parts * ((e->slots + e->save_sets) * SAVE_COUNT + e->keeps * KEEP_COUNT),
                 sizeof *e->pointer, "slots", &e->pointer));
     void *(*saves)[SAVE_COUNT] = (void *)e->pointer;
     void *(*keeps)[KEEP_COUNT] = (void *)(saves + (e->slots + e->save_sets) * parts);
     for (int i = 0; i < m; i++)
-        e->slot_of[i] = e->keep_of[i] = EXEC_NO_SLOT;
+        e->mb[i] = (struct exec_mb){EXEC_NO_SLOT, EXEC_NO_SLOT, false};
     for (int i = 0; i < e->slots; i++, saves += parts) {
         e->slot[i].set = EXEC_NO_SLOT;
         e->slot[i].slot.save = saves;
@@ -272,66 +270,54 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
                                              .parts = e->stage.parts, .flight = &x->flight});
 }
 
-/* All buffers, and what stands over them. */
-static enum err open_stages(struct exec *x)
-{
-    int64_t floats = model_floats(x->a.of.model);
-    TRY(open_stage_replicas(x));
-    TRY(buffers_each(&x->a.of, x->coord[AXIS_PP], take, x));
-    x->step = (uint32_t *)(x->loss + 1);
-    x->input_bytes = model_input_bytes(x->a.of.model, &x->a.dev->types);
-    if (floats && x->a.dev->at == DT_F64)
-        TRY(mem_new(x->a.of.share * x->a.of.model->seq * floats, sizeof *x->wide, "a batch of rows",
-                    &x->wide));
-    if (x->rope)
-        TRY(fill_rope(x));
-    for (int i = 0; i < x->stages_here; i++)
-        TRY(open_stage(x, &x->stage[i]));
-    return ERR_OK;
-}
-
-static enum err open_all(struct exec *x)
-{
-    const struct sched *s = x->a.of.sched;
-    int pp = x->coord[AXIS_PP];
-    TRY(open_arenas(x));
-    TRY(open_groups(x)); /* one of them is told where gradients lie */
-    TRY(open_stages(x));
-    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
-        struct sched_instr in = s->instr[i];
-        if (in.op == SCHED_R) /* what the list computes again need not be kept by its forward */
-            x->stage[x->here[sched_stage_replica(s, in.stage, in.mb)]].again[in.mb] = true;
-    }
-    TRY(mem_new(x->stages_here, sizeof *x->store, "the stores of a rank", &x->store));
-    for (int i = 0; i < x->stages_here; i++)
-        x->store[i] = &x->stage[i].stage.params;
-    x->optim = (struct optim){.rule = x->a.optim, .dev = x->a.dev, .world = x->group[GROUP_SUMS],
-                              .store = x->store, .stores = x->stages_here, .sums = x->scalars,
-                              .step_scalars = x->scalars + SUMS_COUNT,
-                              .replica = x->coord[AXIS_DP], .replicas = x->mesh.size[AXIS_DP]};
-    exec_poison_scratch(x);
-    return exec_trace_open(x);
-}
-
 enum err exec_open(const struct exec_args *a, struct exec **out)
 {
     struct exec *x;
+    const struct sched *s = a->of.sched;
+    int64_t floats = model_floats(a->of.model);
     if (comm_size(a->world) != a->mesh->world)
         FAIL(ERR_CONFIG, "ranks started: %d, but the layout has %d; start as many",
              comm_size(a->world), a->mesh->world);
-    ENSURE(a->of.sched->checked);
+    ENSURE(s->checked);
     TRY(mem_new(1, sizeof *x, "the executor", &x));
     x->a = *a;
     x->mesh = *a->mesh;
     x->guards = exec_guarded(a);
     mesh_coord(&x->mesh, comm_rank(a->world), x->coord);
-    enum err err = open_all(x);
-    if (err != ERR_OK) {
-        exec_close(x);
-        return err;
+    int pp = x->coord[AXIS_PP];
+    enum err err;
+    TRY_OR(out_close, open_arenas(x));
+    TRY_OR(out_close, open_groups(x)); /* one of them is told where gradients lie */
+    TRY_OR(out_close, open_stage_replicas(x));
+    TRY_OR(out_close, buffers_each(&a->of, pp, take, x));
+    x->step = (uint32_t *)(x->loss + 1);
+    x->input_bytes = model_input_bytes(a->of.model, &a->dev->types);
+    if (floats && a->dev->at == DT_F64)
+        TRY_OR(out_close, mem_new(a->of.share * a->of.model->seq * floats, sizeof *x->wide,
+                                  "a batch of rows", &x->wide));
+    if (x->rope)
+        TRY_OR(out_close, fill_rope(x));
+    TRY_OR(out_close, mem_new(x->stages_here, sizeof *x->store, "the stores of a rank", &x->store));
+    for (int i = 0; i < x->stages_here; i++) {
+        TRY_OR(out_close, open_stage(x, &x->stage[i]));
+        x->store[i] = &x->stage[i].stage.params;
     }
+    for (int64_t i = s->begin[pp]; i < s->begin[pp + 1]; i++) {
+        struct sched_instr in = s->instr[i];
+        if (in.op == SCHED_R) /* what the list computes again need not be kept by its forward */
+            x->stage[x->here[sched_stage_replica(s, in.stage, in.mb)]].mb[in.mb].again = true;
+    }
+    x->optim = (struct optim){.rule = a->optim, .dev = a->dev, .world = x->group[GROUP_SUMS],
+                              .store = x->store, .stores = x->stages_here, .sums = x->scalars,
+                              .step_scalars = x->scalars + SUMS_COUNT,
+                              .replica = x->coord[AXIS_DP], .replicas = x->mesh.size[AXIS_DP]};
+    exec_poison_scratch(x);
+    TRY_OR(out_close, exec_trace_open(x));
     *out = x;
     return ERR_OK;
+out_close:
+    exec_close(x);
+    return err;
 }
 
 void exec_close(struct exec *x)
@@ -345,9 +331,7 @@ void exec_close(struct exec *x)
         mem_free(e->slot);
         mem_free(e->saves);
         mem_free(e->keep);
-        mem_free(e->slot_of);
-        mem_free(e->keep_of);
-        mem_free(e->again);
+        mem_free(e->mb);
         dp_close(&e->dp);
         stage_close(&e->stage);
     }

@@ -8,16 +8,6 @@
  */
 #include "exec/exec_local.h"
 
-/* Where a stage that is not the first puts its input's gradient: a slot of the stage before, if it
- * is here, or where messages leave from, which is as wide as what goes to other ranks. */
-static void *any_out(const struct exec *x, const struct exec_stage *e)
-{
-    for (int i = 0; i < x->stages_here; i++)
-        if (x->stage[i].id == e->id - 1)
-            return x->stage[i].slot[0].slot.out;
-    return x->rings > 0 ? x->ring[0] : NULL;
-}
-
 /* The last: as validation does it, without dropout and the gradient of the logits. */
 enum backward { HALVES, WHOLE, NONE };
 
@@ -33,8 +23,13 @@ static enum err rehearse_one(struct exec *x, struct exec_stage *e, int mb, enum 
     if (how != NONE) {
         TRY(exec_keep_find(x, e, &k));
         struct stage_back b = {.mb = &s, .slot = slot, .keep = &e->keep[k].keep,
-                               .dx = e->id > 0 ? any_out(x, e) : NULL,
+                               .dx = e->id > 0 && x->rings > 0 ? x->ring[0] : NULL,
                                .parts = {0, e->stage.parts}};
+        /* Into a slot of the stage before, if it is here, or where messages leave from, which is as
+         * wide as what goes to other ranks. */
+        for (int i = 0; i < x->stages_here; i++)
+            if (x->stage[i].id == e->id - 1)
+                b.dx = x->stage[i].slot[0].slot.out;
         TRY(stage_forward(&e->stage, &s, slot, &b.parts));
         TRY(stage_backward(&e->stage, &b, how == WHOLE ? STAGE_WHOLE : STAGE_INPUT));
         if (how == HALVES)

@@ -68,8 +68,8 @@ struct stage_range exec_parts_of(const struct exec *x, const struct exec_stage *
 
 struct exec_slot *exec_slot_of(struct exec_stage *e, int mb)
 {
-    ENSURE(e->slot_of[mb] != EXEC_NO_SLOT);
-    return &e->slot[e->slot_of[mb]];
+    ENSURE(e->mb[mb].slot != EXEC_NO_SLOT);
+    return &e->slot[e->mb[mb].slot];
 }
 
 enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb)
@@ -80,7 +80,7 @@ enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb)
         if (slot->used)
             continue;
         slot->used = true;
-        e->slot_of[mb] = i;
+        e->mb[mb].slot = i;
         e->slot_next = i + 1;
         TRY(exec_await(x, &slot->sent));
         exec_poison_saves(x, e, slot->slot.save);
@@ -94,7 +94,7 @@ enum err exec_slot_take(struct exec *x, struct exec_stage *e, int mb)
 void exec_slot_give(struct exec_stage *e, int mb)
 {
     exec_slot_of(e, mb)->used = false;
-    e->slot_of[mb] = EXEC_NO_SLOT;
+    e->mb[mb].slot = EXEC_NO_SLOT;
 }
 
 enum err exec_saves_take(const struct exec *x, struct exec_stage *e, int mb)

@@ -88,27 +88,18 @@ static enum err norm_again(const struct stage_call *c, struct stage_again *a)
     return tp_gather(&c->s->tp, &local, c->s->work->at[WORK_FULL], &a->h, &a->wait);
 }
 
-/* The residual's gradient as the stream lies; whole it belongs to c->d_sublayer, where it is
- * without sp. */
-static enum err residual_grad(const struct stage_call *c, struct tensor *d_sublayer)
-{
-    const struct tp *tp = &c->s->tp;
-    struct drop drop = stage_drop(c, SITE_OUTPUT);
-    *d_sublayer = (struct tensor){tp->sp ? c->s->work->at[WORK_DH] : c->d_sublayer, c->dims.nl,
-                                  c->dims.c, tp_stream(tp)};
-    if (c->aliases_dy)
-        return ERR_OK;
-    return dev_dropout(c->s->dev, &(struct dropout){d_sublayer->p, c->dy, c->dims.nl, c->dims.c,
-                                                    drop});
-}
-
 enum err stage_mid_grad(const struct stage_call *c, struct tp_linear *l, int64_t cols,
                         struct stage_again *a)
 {
-    struct tensor d_sublayer, dmid;
-    TRY(residual_grad(c, &d_sublayer));
+    const struct tp *tp = &c->s->tp;
+    struct drop drop = stage_drop(c, SITE_OUTPUT);
+    struct tensor dmid, d_sublayer = { /* whole it belongs to c->d_sublayer */
+        tp->sp ? c->s->work->at[WORK_DH] : c->d_sublayer, c->dims.nl, c->dims.c, tp_stream(tp)};
+    if (!c->aliases_dy)
+        TRY(dev_dropout(c->s->dev, &(struct dropout){d_sublayer.p, c->dy, c->dims.nl, c->dims.c,
+                                                     drop}));
     l->full = c->d_sublayer;
-    TRY(tp_row_grad(&c->s->tp, &d_sublayer, l, cols, &dmid));
+    TRY(tp_row_grad(tp, &d_sublayer, l, cols, &dmid));
     return a ? norm_again(c, a) : ERR_OK;
 }
 

@@ -119,18 +119,12 @@ static enum err gemm_of_stream(const struct tp *t, const struct tensor *x, void 
     return ERR_OK;
 }
 
-/* Pieces of the sum of n rows; 0: it is not cut. */
-static int64_t pieces_of(const struct tp *t, int64_t n)
-{
-    return model_sum_pieces(n, t->size, t->sp, t->rows);
-}
-
 /* GEMM and sum of `whole`, piece by piece. */
 static enum err sum_in_pieces(const struct tp *t, const struct gemm *whole,
-                              const struct tp_buffers *b)
+                              const struct tp_buffers *b, int64_t n)
 {
     struct tp_wait w = {0};
-    int64_t block = t->sp ? whole->m / t->size : whole->m, n = pieces_of(t, whole->m);
+    int64_t block = t->sp ? whole->m / t->size : whole->m;
     for (int64_t i = 0; i < n; i++)
         for (int64_t row = block * i / n, m = block * (i + 1) / n - row; row < whole->m;
              row += block) {
@@ -163,13 +157,14 @@ static enum err gemm_summed(const struct tp *t, struct gemm *g, const struct tp_
                                struct tensor *out)
 {
     g->c = tp_summand(t, b);
-    if (pieces_of(t, g->m) == 0) {
+    int64_t pieces = model_sum_pieces(g->m, t->size, t->sp, t->rows); /* 0: it is not cut */
+    if (pieces == 0) {
         TRY(dev_gemm(t->dev, g));
         return tp_reduce(t, g->m, g->n, b, out);
     }
     bool chunks = t->chunked && t->sp && /* by owners */
                   comm_group_chunks(t->group, g->m / t->size * g->n * unit(t));
-    TRY(chunks ? sum_in_chunks(t, g, b) : sum_in_pieces(t, g, b));
+    TRY(chunks ? sum_in_chunks(t, g, b) : sum_in_pieces(t, g, b, pieces));
     *out = (struct tensor){b->local, t->sp ? g->m / t->size : g->m, g->n, tp_stream(t)};
     return ERR_OK;
 }

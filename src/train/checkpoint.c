@@ -266,24 +266,6 @@ static enum err write_index(struct checkpoint *c, const char *const *text)
     return ERR_OK;
 }
 
-/* A save has failed: what becomes of the run. */
-static void say_failed(struct checkpoint *c, struct err_kept *first)
-{
-    bool left = folder_has_checkpoint(c->s->o->run.dir), finite = first->code != ERR_NONFINITE;
-    const char *stays = left ? "; the one before stays" : "";
-    if (finite) {
-        log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s",
-                 (long long)c->step, err_bare(first->text), stays);
-        first->code = left ? ERR_OK : ERR_STORAGE;
-        return;
-    }
-    c->refused = c->step;
-    err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "the state of step %lld is not "
-                            "finite, and no checkpoint of it is saved: %s%s; lower optim.lr%s",
-                            (long long)c->step, err_bare(first->text), stays,
-                            c->s->o->optim.clip > 0 ? "" : " or set optim.clip 1"));
-}
-
 /* The writer has all parts; *first: the first error of any. */
 static void place_index(struct checkpoint *c, const char *const *text, struct err_kept *first)
 {
@@ -302,7 +284,19 @@ static void place_index(struct checkpoint *c, const char *const *text, struct er
         return;
     }
     (void)state_remove(c->dir); /* what saves leave over goes with a later one, too */
-    say_failed(c, first);
+    bool left = folder_has_checkpoint(c->s->o->run.dir), finite = first->code != ERR_NONFINITE;
+    const char *stays = left ? "; the one before stays" : "";
+    if (finite) {
+        log_line(LOG_ERROR, "the checkpoint of step %lld could not be saved: %s%s",
+                 (long long)c->step, err_bare(first->text), stays);
+        first->code = left ? ERR_OK : ERR_STORAGE;
+        return;
+    }
+    c->refused = c->step;
+    err_keep(first, err_set(ERR_NONFINITE, __FILE__, __LINE__, "the state of step %lld is not "
+                            "finite, and no checkpoint of it is saved: %s%s; lower optim.lr%s",
+                            (long long)c->step, err_bare(first->text), stays,
+                            c->s->o->optim.clip > 0 ? "" : " or set optim.clip 1"));
 }
 
 static enum err gather(struct checkpoint *c, struct err_kept *first)

@@ -102,4 +102,21 @@ enum err checkpoint_end(struct checkpoint *c);
 /* A line on what they have cost, behind the last of them; nothing where there was none. */
 void checkpoint_report(const struct checkpoint *c, struct text *out);
 
+/* ---- what the ranks' devices have chosen by measuring (dev_choices), for them (choices.c) ---- */
+
+struct choices {
+    double *mark;  /* owned; [ranks]: of what each had, 0: nothing */
+    char *text[2]; /* owned; the last one, and the one before, which a save under way may have */
+    int now;
+};
+/* all: the world, host memory; NULL: one rank. Errors: ERR_MEMORY, the device's, the transport's.
+ * Collective over all. Released by choices_close, also after an error. */
+enum err choices_gather(struct choices *c, struct dev *dev, struct comm_group *all);
+/* Have all ranks' devices taken what they were given (dev_choose)? *taken: of this rank, then of
+ * all. Errors: the transport's. Collective over all. */
+enum err choices_agree(struct comm_group *all, bool *taken);
+/* "" where nothing is chosen so. Valid until the second gathering from now on. */
+const char *choices_text(const struct choices *c);
+void choices_close(struct choices *c);
+
 #endif

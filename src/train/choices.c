@@ -4,7 +4,7 @@
  * up marks of their texts first, and only where one has changed the different texts travel, each
  * once. All ranks see the same marks, and so decide alike.
  */
-#include "train/choices.h"
+#include "train/checkpoint.h"
 
 #include "base/mem.h"
 

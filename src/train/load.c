@@ -161,17 +161,6 @@ static void wait_readers(struct team *t)
 
 /* ---- readers ---- */
 
-static bool take_range(struct reader *d)
-{
-    struct team *t = d->of;
-    pthread_mutex_lock(&t->lock);
-    bool got = !t->ended && t->next < t->n;
-    if (got)
-        d->range = t->next++;
-    pthread_mutex_unlock(&t->lock);
-    return got;
-}
-
 /* Reads a range and hands it over, strip by strip, until the rank's thread wants no more. */
 static enum err read_range(struct reader *d)
 {
@@ -217,9 +206,13 @@ static void *read_ranges(void *arg)
     struct reader *d = arg;
     struct team *t = d->of;
     (void)fs_watch_set(&(struct fs_watch){.begin = on_begin, .end = on_end, .arg = d});
-    while (d->err.code == ERR_OK && take_range(d))
-        err_keep(&d->err, read_range(d));
     pthread_mutex_lock(&t->lock);
+    while (d->err.code == ERR_OK && !t->ended && t->next < t->n) {
+        d->range = t->next++;
+        pthread_mutex_unlock(&t->lock);
+        err_keep(&d->err, read_range(d));
+        pthread_mutex_lock(&t->lock);
+    }
     t->ended = t->ended || d->err.code != ERR_OK;
     t->at_work--;
     pthread_cond_broadcast(&t->moved);

@@ -55,13 +55,17 @@ static enum err hash_text(struct text *t, uint64_t *out)
     return err;
 }
 
-/* What this rank was given. A file may have another name on another host, its content may not
- * differ; costs are the times themselves, however their file is written. */
-static enum err digest(const struct setup *s, const struct rank_read *read, uint64_t out[DIGESTS])
+enum err rank_agree(const struct setup *s, const struct rank_read *read, struct comm_world *world)
 {
     struct options bare = *s->o;
     struct text yaml = {0}, times = {0};
-    uint64_t config, costs, decisions = 0;
+    uint64_t config, costs, decisions = 0, *all;
+    struct comm_group *group = NULL; /* only for this */
+    int *ranks, size = comm_size(world);
+    if (size == 1)
+        return ERR_OK;
+    /* A file may have another name on another host, its content may not differ; costs are the times
+     * themselves, however their file is written. */
     bare.parallel.costs[0] = bare.data.train[0] = bare.data.valid[0] = bare.run.dir[0] = '\0';
     bare.model.init[0] = '\0';
     conf_print(&options_table, &bare, &yaml);
@@ -75,18 +79,6 @@ static enum err digest(const struct setup *s, const struct rank_read *read, uint
     const uint64_t mine[DIGESTS] = {num_hash(PLAIT_VERSION), config, costs, s->report.hash,
                                     read->train, read->valid, read->prompt, read->weights,
                                     decisions};
-    memcpy(out, mine, sizeof mine);
-    return ERR_OK;
-}
-
-enum err rank_agree(const struct setup *s, const struct rank_read *read, struct comm_world *world)
-{
-    uint64_t mine[DIGESTS], *all;
-    struct comm_group *group = NULL; /* only for this */
-    int *ranks, size = comm_size(world);
-    if (size == 1)
-        return ERR_OK;
-    TRY(digest(s, read, mine));
     TRY(mem_new((int64_t)size * DIGESTS, sizeof *all, "start digests", &all));
     enum err err = mem_new(size, sizeof *ranks, "the ranks of the world", &ranks);
     for (int r = 0; r < size && err == ERR_OK; r++)

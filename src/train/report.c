@@ -254,27 +254,6 @@ enum err train_report_valid(struct train_rank *r)
     return ERR_OK;
 }
 
-/* Planned and used memory of all ranks, where devices have their own. Collective over the world. */
-static enum err report_room(struct train_rank *r, struct text *page)
-{
-    const struct rank *k = &r->rank;
-    double *used;
-    int64_t left, total;
-    if (k->total_bytes == 0)
-        return ERR_OK;
-    TRY(k->dev->ops->mem_info(k->dev, &left, &total));
-    TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
-    bool shared = r->s->o->train.share_gpus; /* its count would be that of all ranks */
-    used[k->me] =
-        (double)(shared ? taken(k)
-                        : k->free_bytes + k->dev->workspace_bytes - k->dev->graph_bytes - left);
-    enum err err = comm_all_reduce(k->all, used, r->s->mesh.world, DT_F64, COMM_SUM);
-    if (err == ERR_OK)
-        room_table(r->s, used, page);
-    mem_free(used);
-    return err;
-}
-
 void train_say_weights(const struct train_rank *r, struct text *page)
 {
     if (r->taken == 0)
@@ -287,29 +266,40 @@ void train_say_weights(const struct train_rank *r, struct text *page)
         text_add(page, "no weights kept (run.save false)");
 }
 
-static void summarize(const struct train_rank *r, struct text *page)
-{
-    char t[32];
-    if (r->rank.profile)
-        dev_profile_table(r->rank.profile, page);
-    if (r->s->decided[DECIDED_GRAPH].value)
-        text_add(page, "%lld of %lld steps were replays of a recorded one\n",
-                 (long long)r->replayed, (long long)(r->taken - r->resumed));
-    if (r->loaded > 0)
-        text_add(page, "loaded: %s in %.2f s, %.2f GB/s\n", text_bytes(r->loaded, t), r->load_s,
-                 (double)r->loaded / fmax(r->load_s, 1e-9) / 1e9);
-    checkpoint_report(&r->ckpt, page);
-    text_add(page, "%lld step%s in %s, loss %.4f; ", (long long)(r->taken - r->resumed),
-             text_plural(r->taken - r->resumed, "s"), text_seconds(r->seconds, t), r->result.loss);
-    train_say_weights(r, page);
-}
-
+/* What ranks have used of planned memory, where devices have their own; what came of the steps. */
 enum err train_report_end(struct train_rank *r)
 {
+    const struct rank *k = &r->rank;
+    int64_t left, total, steps = r->taken - r->resumed;
     struct text page = {0};
-    enum err err = report_room(r, &page);
-    if (err == ERR_OK && r->rank.is_logger && r->job->call->on_done) {
-        summarize(r, &page);
+    double *used = NULL;
+    enum err err = ERR_OK;
+    char t[32];
+    if (k->total_bytes > 0) {
+        TRY(k->dev->ops->mem_info(k->dev, &left, &total));
+        TRY(mem_new(r->s->mesh.world, sizeof *used, "the memory of all ranks", &used));
+        bool shared = r->s->o->train.share_gpus; /* its count would be that of all ranks */
+        used[k->me] =
+            (double)(shared ? taken(k)
+                            : k->free_bytes + k->dev->workspace_bytes - k->dev->graph_bytes - left);
+        err = comm_all_reduce(k->all, used, r->s->mesh.world, DT_F64, COMM_SUM);
+        if (err == ERR_OK)
+            room_table(r->s, used, &page);
+        mem_free(used);
+    }
+    if (err == ERR_OK && k->is_logger && r->job->call->on_done) {
+        if (k->profile)
+            dev_profile_table(k->profile, &page);
+        if (r->s->decided[DECIDED_GRAPH].value)
+            text_add(&page, "%lld of %lld steps were replays of a recorded one\n",
+                     (long long)r->replayed, (long long)steps);
+        if (r->loaded > 0)
+            text_add(&page, "loaded: %s in %.2f s, %.2f GB/s\n", text_bytes(r->loaded, t),
+                     r->load_s, (double)r->loaded / fmax(r->load_s, 1e-9) / 1e9);
+        checkpoint_report(&r->ckpt, &page);
+        text_add(&page, "%lld step%s in %s, loss %.4f; ", (long long)steps, text_plural(steps, "s"),
+                 text_seconds(r->seconds, t), r->result.loss);
+        train_say_weights(r, &page);
         err = page.err;
         fs_call_begin(OUTPUT);
         if (err == ERR_OK)

@@ -13,25 +13,6 @@
 
 #include <stdio.h>
 
-/* What it came to, for people. */
-static void say_origin(struct train_rank *r, const char *dir, const struct state_head *h,
-                       const struct options *was)
-{
-    char plan[96] = "";
-    const char *moved = was->train.device == r->s->o->train.device ? "" :
-                        "; it was saved with another train.device: last bits may differ";
-    if (h->step == r->s->o->train.steps)
-        snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
-    else if (r->lr.steps <= h->step && r->lr.kind != LR_CONSTANT)
-        snprintf(plan, sizeof plan, "; the decay has ended at step %lld: all steps left have "
-                 "optim.lr_min", (long long)h->steps);
-    else if (r->lr.steps != h->steps)
-        snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
-                 (long long)h->steps, (long long)r->lr.steps);
-    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s%s",
-             (long long)h->step, dir, h->layout, plan, moved);
-}
-
 /* ---- what all ranks have ---- */
 
 /* What a rank has of the checkpoint that is tried: an error or none, the file, its digest. */
@@ -114,13 +95,25 @@ static enum err take(struct train_rank *r, const struct state_index *x, const st
     r->lr.steps = o->optim.decay_keep ? h->steps : o->train.steps;
     r->loss = r->result.loss = h->loss;
     memcpy(r->run, h->run, sizeof r->run);
-    say_origin(r, x->dir, h, was);
+    char plan[96] = "";
+    bool moved = was->train.device != o->train.device;
+    if (h->step == o->train.steps)
+        snprintf(plan, sizeof plan, "; all its %lld steps are done", (long long)h->step);
+    else if (r->lr.steps <= h->step && r->lr.kind != LR_CONSTANT)
+        snprintf(plan, sizeof plan, "; the decay has ended at step %lld: all steps left have "
+                 "optim.lr_min", (long long)h->steps);
+    else if (r->lr.steps != h->steps)
+        snprintf(plan, sizeof plan, "; the decay is planned anew, from %lld to %lld steps",
+                 (long long)h->steps, (long long)r->lr.steps);
+    snprintf(r->origin, sizeof r->origin, "behind step %lld, from %s (saved with %s)%s%s",
+             (long long)h->step, x->dir, h->layout, plan,
+             moved ? "; it was saved with another train.device: last bits may differ" : "");
     if (own && was->train.save_best && !o->train.save_best) /* it goes on without that word */
         log_line(LOG_WARN, "%s was saved with train.save_best true, which is false now: the best "
                            "checkpoint goes like any older one; add train.save_best=true to keep "
                            "it", x->dir);
     size_t n = strlen(r->origin);
-    taken = taken || was->train.device != o->train.device;
+    taken = taken || moved;
     TRY(choices_agree(r->rank.all, &taken));
     if (!taken && o->train.deterministic)
         snprintf(r->origin + n, sizeof r->origin - n, "; train.deterministic takes none of its "

@@ -12,7 +12,6 @@
 #include "optim/optim.h"
 #include "plait.h"
 #include "train/checkpoint.h"
-#include "train/choices.h"
 #include "train/rank.h"
 #include "folder/folder.h"
 #include "setup/setup.h"

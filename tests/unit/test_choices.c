@@ -3,7 +3,7 @@
  * What ranks' devices have chosen, gathered: each different text once, in the order of the ranks,
  * the same on all of them, also where one chooses later; a text lives as long as a save may need.
  */
-#include "train/choices.h"
+#include "train/checkpoint.h"
 #include "test.h"
 
 #include <string.h>
