@@ -274,7 +274,6 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
 {
     struct exec *x;
     const struct sched *s = a->of.sched;
-    int64_t floats = model_floats(a->of.model);
     if (comm_size(a->world) != a->mesh->world)
         FAIL(ERR_CONFIG, "ranks started: %d, but the layout has %d; start as many",
              comm_size(a->world), a->mesh->world);
@@ -284,6 +283,7 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     x->mesh = *a->mesh;
     x->guards = exec_guarded(a);
     mesh_coord(&x->mesh, comm_rank(a->world), x->coord);
+    int64_t floats = model_floats(a->of.model);
     int pp = x->coord[AXIS_PP];
     enum err err;
     TRY_OR(out_close, open_arenas(x));
