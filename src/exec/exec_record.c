@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A step that is recorded once and replayed. The list is static, and exec_reset has each run of it
+ * A step that is recorded once and replayed. The list is static, and exec_begin has each run of it
  * choose the same slots, so two steps are the same calls on the same memory; what differs stands in
  * device memory and is brought there before: samples, the number of the step (dropout), and the
- * optimizer's rates. Gradients are read by no one before they are written anew, so it does not
- * matter what the step before left in them.
+ * optimizer's rates. Gradients are read by no one before they are written anew.
  *
  * Operations between ranks are recorded with the rest, and NCCL wants those that meet to be either
  * all recorded or none. So the ranks agree: where one cannot, none replays.
- *
- * The host's own state ends a recording as it ends a run, and a replay does not touch it.
  */
 #include "exec/exec_local.h"
 

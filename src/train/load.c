@@ -5,9 +5,8 @@
  * by strip into a buffer of their own, from which the rank's thread, who alone calls the device,
  * copies them. So a buffer is a strip, and no more of a matrix is in the host's memory.
  *
- * Each tensor that the model needs must be there in the model's shape; a parameter that no tensor
- * fills is an error, never left as it was, and so is a number that is none in the type that the
- * weights are held in.
+ * A parameter that no tensor fills is an error, never left as it was, and so is a number that is
+ * none in the type that the weights are held in.
  */
 #include "train/rank.h"
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a number stopped being finite. Training looks at a step's loss and norm alone. When one of
- * them is not finite, the weights are still those of before the step: they are looked at where a
- * run ends, and if they are finite the step is run once more, the same samples and dropout without
- * the optimizer, with a probe on each rank's device (device/probe.h). Each rank has at most one
- * find, the first in the order of its work, and all agree on the earliest: by microbatch, then
- * forward before recompute before backward before weight gradients, then along the pipeline as the
- * pass goes, then by the number of the call, which tensor ranks share. What comes first in this
- * order cannot follow from any other of the finds.
+ * Where a number stopped being finite. When a step's loss or norm is not, the weights are still
+ * those of before the step: if they are finite the step is run once more, the same samples and
+ * dropout without the optimizer, with a probe on each rank's device (device/probe.h). Each rank has
+ * at most one find, the first in the order of its work, and all agree on the earliest: by
+ * microbatch, then forward before recompute before backward before weight gradients, then along the
+ * pipeline as the pass goes, then by the number of the call, which tensor ranks share. What comes
+ * first in this order cannot follow from any other of the finds.
  *
  * A request to stop ends the search at the next operation of whoever sees it, as an error: all
  * that is to be kept is saved by then.

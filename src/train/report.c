@@ -117,11 +117,6 @@ void train_record_facts(const struct train_rank *r, struct text *t)
 
 /* ---- the end ---- */
 
-enum err train_outcome_of(struct train_outcome *o)
-{
-    return atomic_load(&o->stopped) ? err_adopt(ERR_STOPPED, o->text) : ERR_OK;
-}
-
 void train_record_end(const struct train_job *job, enum err code)
 {
     struct err_kept kept;

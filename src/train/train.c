@@ -207,8 +207,10 @@ static enum err take_step(struct train_rank *r, const struct exec_hooks *hooks)
     r->queued = r->step;
     TRY(timer_end(r, r->step));
     TRY(dev->ops->event_record(dev, (int)(r->step % TRAIN_AHEAD)));
-    if (runs_ahead(r))
-        TRY(train_save_ahead(r));
+    /* Nothing takes it back: where it is due to be saved, the copy follows its update, before the
+     * host knows what it came to. */
+    if (runs_ahead(r) && r->ckpt.s && r->ckpt.step == 0 && train_save_due(r))
+        TRY(checkpoint_copy(&r->ckpt, r->step));
     bool still = r->step == r->s->o->train.steps || is_validated(r) || train_save_due(r);
     TRY(take_results(r, still || !runs_ahead(r) ? r->step : r->step - 1));
     still = still || r->stop || r->save;
@@ -238,7 +240,11 @@ static enum err run_steps(struct train_rank *r)
         else
             r->validated = r->step;
     }
-    TRY(train_save_validated(r));
+    /* The checkpoint that the run goes on from was saved without the validation, which a stop had
+     * cut. NaN: it was not made by this start. */
+    if (r->ckpt.s && r->ckpt.ended == r->resumed && r->validated == r->resumed &&
+        !isnan(r->valid_loss))
+        TRY(checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss));
     dev_profile_begin(r->rank.profile, comm_spent(r->rank.world));
     for (r->step = r->resumed + 1; r->step <= r->s->o->train.steps && !r->stop; r->step++) {
         if (r->taken + 1 == r->step)
@@ -273,6 +279,12 @@ static void release(void *arg)
         r->rank.dev->ops->host_free(r->rank.dev, r->landed);
 }
 
+/* ERR_STOPPED where work is left. */
+static enum err outcome_of(struct train_outcome *o)
+{
+    return atomic_load(&o->stopped) ? err_adopt(ERR_STOPPED, o->text) : ERR_OK;
+}
+
 static enum err rank_body(void *arg, struct comm_world *world)
 {
     const struct train_job *job = arg;
@@ -292,7 +304,7 @@ static enum err rank_body(void *arg, struct comm_world *world)
         if (code == ERR_OK)
             code = err_again(&r.told);
         if (code == ERR_OK)
-            code = train_outcome_of(job->outcome);
+            code = outcome_of(job->outcome);
         if (r.rank.is_logger)
             train_record_end(job, code);
         log_keep_close(job->log);
@@ -340,7 +352,7 @@ enum err train_run(const struct options *o, const struct plait_train *call)
         job.init = &init;
     }
     TRY_OR(out_run, rank_run("plait train", o, s.mesh.world, rank_body, &job));
-    err = train_outcome_of(&outcome);
+    err = outcome_of(&outcome);
 out_run:
     train_record_end(&job, err);
     log_keep_close(&log);

@@ -153,15 +153,9 @@ enum err train_resume(struct train_rank *r);
  * behind the step under way (train.save_every). (train_save.c) */
 enum err train_save_open(struct train_rank *r);
 bool train_save_due(const struct train_rank *r);
-/* The step under way is queued, and nothing takes it back: where it is due to be saved, the copy
- * follows its update, before the host knows what it came to. Local. (train_save.c) */
-enum err train_save_ahead(struct train_rank *r);
 /* Behind a step: ends a save that all ranks have written, begins one that is due. What fails waits,
  * as train_put_off. Collective over the world. (train_save.c) */
 enum err train_save_step(struct train_rank *r);
-/* Behind a validation that a run makes before its first step. Collective over the world.
- * (train_save.c) */
-enum err train_save_validated(struct train_rank *r);
 /* The state of the last step, whole on the disk; finite: its weights are, else there is none, and
  * what is under way is ended. As train_save_step. (train_save.c) */
 enum err train_save_last(struct train_rank *r, bool finite);
@@ -187,8 +181,6 @@ enum err train_end(struct train_rank *r, enum err err);
 /* Closes metrics and trace, and gives up weights that are not saved. Idempotent. Errors:
  * ERR_STORAGE. Local. (train_end.c) */
 enum err train_close_files(struct train_rank *r);
-/* ERR_STOPPED where work is left. (report.c) */
-enum err train_outcome_of(struct train_outcome *o);
 
 /* Of run.json: members on program, machine, layout and data. Local. (report.c) */
 void train_record_facts(const struct train_rank *r, struct text *out);

@@ -42,12 +42,6 @@ bool train_save_due(const struct train_rank *r)
     return saves(r) && (r->save || (every > 0 && r->step % every == 0));
 }
 
-enum err train_save_ahead(struct train_rank *r)
-{
-    bool free = r->ckpt.s && r->ckpt.step == 0;
-    return free && train_save_due(r) ? checkpoint_copy(&r->ckpt, r->step) : ERR_OK;
-}
-
 static enum err begin(struct train_rank *r)
 {
     const struct options *o = r->s->o;
@@ -103,16 +97,6 @@ enum err train_save_step(struct train_rank *r)
         TRY(train_put_off(r, begin(r)));
     r->stop = r->stop || (r->ckpt.s && r->ckpt.refused > 0);
     return ERR_OK;
-}
-
-/* The checkpoint that the run goes on from was saved without its validation, which a stop had
- * cut. */
-enum err train_save_validated(struct train_rank *r)
-{
-    bool own = r->ckpt.s && r->ckpt.ended == r->resumed;
-    if (!own || r->validated != r->resumed || isnan(r->valid_loss)) /* NaN: not by this start */
-        return ERR_OK;
-    return checkpoint_validated(&r->ckpt, r->resumed, r->valid_loss);
 }
 
 /* Ends the save under way. finite: the weights are; else it is known why that one is refused. */
