@@ -67,26 +67,19 @@ static void put(const struct cmd_progress *p, const struct line *l)
     (void)!write(p->fd, l->s, (size_t)l->n);
 }
 
-/* ---- the pace of a run ---- */
-
-/* Mean seconds of a step. */
-static double pace_of(const struct cmd_progress *p)
-{
-    struct cmd_pace all = {0, 0};
-    for (int i = 0; i < p->paces; i++) {
-        all.steps += p->pace[i].steps;
-        all.seconds += p->pace[i].seconds;
-    }
-    return all.seconds / (double)all.steps;
-}
-
-/* ---- its text ---- */
+/* ---- the text of a run ---- */
 
 /* "12.3k tok/s  5 s left" of the last step: three digits. */
 static void add_pace(const struct cmd_progress *p, struct line *l)
 {
     const struct plait_step *s = &p->last;
-    double each = pace_of(p), left = each * (double)(s->steps - s->step);
+    struct cmd_pace all = {0, 0};
+    for (int i = 0; i < p->paces; i++) {
+        all.steps += p->pace[i].steps;
+        all.seconds += p->pace[i].seconds;
+    }
+    double each = all.seconds / (double)all.steps; /* a step, on the mean */
+    double left = each * (double)(s->steps - s->step);
     double rate = (double)s->tokens / (double)s->step / each;
     const char *unit = rate >= 1e6 ? "M" : rate >= 1e4 ? "k" : "";
     rate /= rate >= 1e6 ? 1e6 : rate >= 1e4 ? 1e3 : 1;

@@ -113,14 +113,11 @@ enum err arena_check(const struct arena *a)
     for (int i = 0; a->guards && i < a->guards->n; i++) {
         const struct piece *p = &a->guards->piece[i];
         int64_t over = written(p);
-        if (over == guard_bytes(p))
-            FAIL(ERR_INTERNAL, "memory: %s: %lld bytes or more were written behind the %lld of "
-                               "\"%s\" (piece %d of %d)", a->name, (long long)over,
-                 (long long)p->bytes, p->name, i + 1, a->guards->n);
         if (over > 0)
-            FAIL(ERR_INTERNAL, "memory: %s: %lld bytes were written behind the %lld of \"%s\" "
-                               "(piece %d of %d)", a->name, (long long)over, (long long)p->bytes,
-                 p->name, i + 1, a->guards->n);
+            FAIL(ERR_INTERNAL, "memory: %s: %lld bytes%s were written behind the %lld of \"%s\" "
+                               "(piece %d of %d)", a->name, (long long)over,
+                 over == guard_bytes(p) ? " or more" : "", (long long)p->bytes, p->name, i + 1,
+                 a->guards->n);
     }
     return ERR_OK;
 }

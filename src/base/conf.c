@@ -18,15 +18,16 @@
 
 /* ---- strings ---- */
 
-static bool is_clean(const char *s)
+static enum err check_clean(const struct conf_row *row, const char *place, const char *s)
 {
     uint32_t c;
     for (int n; *s; s += n) {
         n = printable_utf8(s, &c);
         if (n == 0 || !printable_point(c))
-            return false;
+            FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text",
+                 place, row->key);
     }
-    return true;
+    return ERR_OK;
 }
 
 /* ---- text to value ---- */
@@ -184,9 +185,7 @@ static enum err assign_string(const struct conf_row *row, char *field, const cha
     if (value[0] == '~' || (colon && colon[1] == '~'))
         FAIL(ERR_CONFIG, "%s: %s is \"%.200s\", and only a shell makes a home folder of ~; write "
                          "the whole path, or ./~ for a file of that name", place, row->key, value);
-    if (!is_clean(value))
-        FAIL(ERR_CONFIG, "%s: %s holds control characters or is not UTF-8; write plain text", place,
-             row->key);
+    TRY(check_clean(row, place, value));
     memset(field, 0, row->size);
     memcpy(field, value, n);
     return ERR_OK;
@@ -225,47 +224,35 @@ static enum err too_long(const struct list_text *l)
          CONF_NAMES_BYTES - (int)l->n);
 }
 
-/* An element in quotes, with `at` behind the first of them. */
-static enum err read_quoted(struct list_text *l, char quote)
-{
-    size_t n = 0;
-    for (; *l->at != quote; l->at++) {
-        l->at += *l->at == '\\';
-        if (!*l->at)
-            return bad_form(l, "a quote is not closed");
-        if (n + 1 == sizeof l->element)
-            return too_long(l);
-        l->element[n++] = *l->at;
-    }
-    l->at++;
-    l->element[n] = '\0';
-    return ERR_OK;
-}
-
-static enum err read_plain(struct list_text *l, bool bracket)
-{
-    size_t n = strcspn(l->at, bracket ? ",]" : ","), bad = strcspn(l->at, "[]\"'");
-    if (bad < n)
-        return bad_form(l, "a bracket or quote stands within an element");
-    if (n >= sizeof l->element)
-        return too_long(l);
-    memcpy(l->element, l->at, n);
-    l->at += n;
-    while (n > 0 && l->element[n - 1] == ' ')
-        n--;
-    l->element[n] = '\0';
-    return ERR_OK;
-}
-
 static enum err read_element(struct list_text *l, bool bracket)
 {
     char what[48];
+    size_t n = 0;
     skip_blanks(l);
     l->n++;
-    if (*l->at == '"' || *l->at == '\'')
-        TRY(read_quoted(l, *l->at++));
-    else
-        TRY(read_plain(l, bracket));
+    if (*l->at == '"' || *l->at == '\'') {
+        char quote = *l->at++;
+        for (; *l->at != quote; l->at++) {
+            l->at += *l->at == '\\';
+            if (!*l->at)
+                return bad_form(l, "a quote is not closed");
+            if (n + 1 == sizeof l->element)
+                return too_long(l);
+            l->element[n++] = *l->at;
+        }
+        l->at++;
+    } else {
+        n = strcspn(l->at, bracket ? ",]" : ",");
+        if (strcspn(l->at, "[]\"'") < n)
+            return bad_form(l, "a bracket or quote stands within an element");
+        if (n >= sizeof l->element)
+            return too_long(l);
+        memcpy(l->element, l->at, n);
+        l->at += n;
+        while (n > 0 && l->element[n - 1] == ' ')
+            n--;
+    }
+    l->element[n] = '\0';
     snprintf(what, sizeof what, "element %lld is empty", (long long)l->n);
     if (!l->element[0])
         return bad_form(l, what);
@@ -276,38 +263,16 @@ static enum err read_element(struct list_text *l, bool bracket)
     return ERR_OK;
 }
 
-static enum err add_name(const struct list_text *l, struct conf_names *to, size_t *bytes)
-{
-    size_t n = strlen(l->element) + 1;
-    if (!is_clean(l->element))
-        FAIL(ERR_CONFIG, "%s: %s (element %lld) holds control characters or is not UTF-8; write "
-                         "plain text", l->place, l->row->key, (long long)l->n);
-    if (*bytes + n > sizeof to->text)
-        return too_long(l);
-    memcpy(to->text + *bytes, l->element, n);
-    *bytes += n;
-    to->n = l->n;
-    return ERR_OK;
-}
-
-static enum err add_int(const struct list_text *l, struct conf_ints *to)
-{
-    char name[CONF_PLACE_MAX];
-    struct conf_row one = *l->row;
-    snprintf(name, sizeof name, "%.200s (element %lld)", one.key, (long long)l->n);
-    one.key = name;
-    TRY(assign_number(&one, (char *)&to->v[l->n - 1], l->place, l->element));
-    to->n = l->n;
-    return ERR_OK;
-}
-
 static enum err assign_list(const struct conf_row *row, char *field, const char *place,
-                          const char *value)
+                            const char *value)
 {
     struct list_text l = {.row = row, .place = place, .value = value, .at = value};
     struct conf_names names = {.n = 0};
     struct conf_ints ints = {.n = 0};
+    char name[CONF_PLACE_MAX];
+    struct conf_row one = *row; /* an element as a row */
     size_t bytes = 0;
+    one.key = name;
     skip_blanks(&l);
     bool bracket = *l.at == '[';
     l.at += bracket;
@@ -315,7 +280,18 @@ static enum err assign_list(const struct conf_row *row, char *field, const char 
     bool more = !bracket || *l.at != ']';
     while (more) {
         TRY(read_element(&l, bracket));
-        TRY(row->type == CONF_NAMES ? add_name(&l, &names, &bytes) : add_int(&l, &ints));
+        snprintf(name, sizeof name, "%.200s (element %lld)", row->key, (long long)l.n);
+        size_t n = strlen(l.element) + 1;
+        if (row->type == CONF_INTS) {
+            TRY(assign_number(&one, (char *)&ints.v[l.n - 1], place, l.element));
+        } else {
+            TRY(check_clean(&one, place, l.element));
+            if (bytes + n > sizeof names.text)
+                return too_long(&l);
+            memcpy(names.text + bytes, l.element, n);
+            bytes += n;
+        }
+        names.n = ints.n = l.n;
         more = *l.at == ',';
         l.at += more;
     }

@@ -120,9 +120,8 @@ static bool is_null(const struct reader *r, const char *s)
 /* The elements of a sequence as the text of a list, each in quotes; the event is at its start. */
 static enum err read_elements(struct reader *r, const char *key, struct text *out)
 {
-    const char *s;
     text_add(out, "[");
-    for (;;) {
+    for (const char *s;;) {
         TRY(next(r));
         if (r->event.type == YAML_SEQUENCE_END_EVENT)
             break;
@@ -131,26 +130,13 @@ static enum err read_elements(struct reader *r, const char *key, struct text *ou
                  here(r), key);
         TRY(scalar(r, &s));
         if (is_null(r, s))
-            FAIL(ERR_CONFIG,
-                 "%s: an element of %s is null; leave it out, or write it in quotes if "
-                 "that is its name",
-                 here(r), key);
+            FAIL(ERR_CONFIG, "%s: an element of %s is null; leave it out, or write it in quotes if "
+                             "that is its name", here(r), key);
         text_add(out, "%s", out->len > 1 ? ", " : "");
         conf_quoted(s, out);
     }
     text_add(out, "]");
     return out->err;
-}
-
-static enum err read_list(struct reader *r, const struct conf_row *row)
-{
-    struct text list = {0};
-    int64_t line = (int64_t)r->event.start_mark.line + 1;
-    enum err err = read_elements(r, row->key, &list);
-    if (err == ERR_OK)
-        err = conf_assign(r->t, row, r->conf, place(r, line), list.s);
-    text_free(&list);
-    return err;
 }
 
 /* key: value, with the event at the key. */
@@ -178,8 +164,14 @@ static enum err read_key(struct reader *r, const char *group)
     enum err err = next(r);
     r->list = false;
     TRY(err);
-    if (r->event.type == YAML_SEQUENCE_START_EVENT)
-        return read_list(r, row);
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) {
+        struct text list = {0};
+        int64_t line = (int64_t)r->event.start_mark.line + 1;
+        err = read_elements(r, key, &list);
+        err = err ? err : conf_assign(r->t, row, r->conf, place(r, line), list.s);
+        text_free(&list);
+        return err;
+    }
     if (r->event.type != YAML_SCALAR_EVENT)
         FAIL(ERR_CONFIG, "%s: %s is a group of keys here, wanted is one value; files have two "
                          "levels, group and key", here(r), key);

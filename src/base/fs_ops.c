@@ -27,17 +27,14 @@
 
 enum { PATH_BYTES = 4096, KILL = -1, TERM = -2 };
 
-static atomic_bool filled;
-
 struct wish {
-    const char *call, *part; /* n bytes each; call_n 0: every call */
-    int call_n, part_n;
+    char call[16], part[PATH_BYTES]; /* call "": every one */
     long n;
     bool onwards;
     int code;
 };
 
-static int code_of(const char *name)
+static bool read_wish(const char *word, struct wish *w)
 {
     static const struct { const char *name; int code; } known[] = {
         {"ENOSPC", ENOSPC}, {"EDQUOT", EDQUOT}, {"EIO", EIO},       {"EINTR", EINTR},
@@ -45,41 +42,29 @@ static int code_of(const char *name)
         {"EOPNOTSUPP", EOPNOTSUPP}, {"EINVAL", EINVAL}, {"ENOSYS", ENOSYS}, {"EPERM", EPERM},
         {"KILL", KILL},     {"TERM", TERM},
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strcmp(name, known[i].name) == 0)
-            return known[i].code;
-    return 0;
-}
-
-static bool read_wish(const char *word, struct wish *w)
-{
-    const char *at = strchr(word, '@'), *colon = at ? strchr(at, ':') : NULL;
     char *end;
-    *w = (struct wish){.call = word};
-    if (at && !colon)
+    int at = 0;
+    *w = (struct wish){.n = 0};
+    if (sscanf(word, "%15[a-z_]@%4095[^:]:%n", w->call, w->part, &at) == 1)
         return false;
-    if (at) {
-        w->call_n = (int)(at - word);
-        w->part = at + 1;
-        w->part_n = (int)(colon - w->part);
-        word = colon + 1;
-    }
-    w->n = strtol(word, &end, 10);
+    w->n = strtol(word + at, &end, 10);
     w->onwards = *end == '+';
     end += w->onwards;
-    w->code = *end == ':' ? code_of(end + 1) : 0;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (*end == ':' && strcmp(end + 1, known[i].name) == 0)
+            w->code = known[i].code;
     return w->n >= 1 && w->code != 0;
 }
 
 static bool is_call(const struct wish *w, const char *call)
 {
-    return w->call_n == (int)strlen(call) && strncmp(w->call, call, (size_t)w->call_n) == 0;
+    return strcmp(w->call, call) == 0;
 }
 
 static bool is_meant(const struct wish *w, const char *call, const char *path, int fd)
 {
     char name[64], open_path[PATH_BYTES];
-    if (w->call_n == 0)
+    if (is_call(w, ""))
         return true;
     bool halves = is_call(w, "half") || is_call(w, "full");
     if (!is_call(w, call) && !(halves && strcmp(call, "write") == 0))
@@ -90,14 +75,7 @@ static bool is_meant(const struct wish *w, const char *call, const char *path, i
         open_path[n > 0 ? n : 0] = '\0';
         path = open_path;
     }
-    return memmem(path, strlen(path), w->part, (size_t)w->part_n) != NULL;
-}
-
-/* Has the disk been filled, for calls that take room? */
-static bool is_full(const struct wish *w, const char *call)
-{
-    return atomic_load(&filled) && is_call(w, "full") &&
-           (strcmp(call, "write") == 0 || strcmp(call, "keep") == 0);
+    return strstr(path, w->part) != NULL;
 }
 
 /* Does a test want this call to fail? Then errno is set. A word that cannot be read fails every
@@ -106,6 +84,7 @@ static bool is_full(const struct wish *w, const char *call)
 static bool must_fail(const char *call, const char *path, int fd, bool *half)
 {
     static atomic_long calls;
+    static atomic_bool filled; /* the disk, for calls that take room */
     const char *word = getenv("PLAIT_FAIL_FS");
     struct wish w;
     if (!word)
@@ -115,7 +94,8 @@ static bool must_fail(const char *call, const char *path, int fd, bool *half)
         return true;
     }
     errno = w.code;
-    if (is_full(&w, call))
+    bool takes_room = strcmp(call, "write") == 0 || strcmp(call, "keep") == 0;
+    if (atomic_load(&filled) && is_call(&w, "full") && takes_room)
         return true;
     if (!is_meant(&w, call, path, fd))
         return false;

@@ -22,16 +22,6 @@ static const char *const level_name[] = {"error", "warn", "info", "debug"};
 static _Thread_local int shown_rank; /* rank + 1; 0: none */
 static _Thread_local struct log_keep *keeps;
 
-/* Unknown words mean the default: a logger has nobody to complain to. */
-static enum log_level wanted(void)
-{
-    const char *s = getenv("PLAIT_LOG");
-    for (int i = 0; s && i < 4; i++)
-        if (strcmp(s, level_name[i]) == 0)
-            return (enum log_level)i;
-    return LOG_WARN;
-}
-
 void log_set_rank(int rank)
 {
     shown_rank = rank + 1;
@@ -168,8 +158,12 @@ void log_kept(const char *fmt, ...)
 void log_line(enum log_level level, const char *fmt, ...)
 {
     char line[LINE_MAX_BYTES], said[LINE_MAX_BYTES];
+    const char *word = getenv("PLAIT_LOG");
     int kept = errno; /* logging changes no caller's errno */
-    if (level > wanted())
+    enum log_level wanted = LOG_WARN; /* also of unknown words: there is nobody to complain to */
+    for (enum log_level i = LOG_ERROR; word && i <= LOG_DEBUG; i++)
+        wanted = strcmp(word, level_name[i]) == 0 ? i : wanted;
+    if (level > wanted)
         return;
     int at = snprintf(line, sizeof line, "plait: %s: ", level_name[level]);
     if (shown_rank > 0)

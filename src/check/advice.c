@@ -171,17 +171,6 @@ static void add_ints(struct inquiry *q, const struct conf_row *row)
     }
 }
 
-/* The one whose name is nearest, then the plain one, then the others as they are listed. */
-static void add_schedules(struct inquiry *q)
-{
-    const char *near = sched_kind_meant(q->o->parallel.schedule);
-    if (near)
-        add_text(q, near, 0);
-    add_text(q, "1f1b", 1);
-    for (int i = 0; i < sched_kind_count(); i++)
-        add_text(q, sched_kind_at(i)->name, 2 + i);
-}
-
 static int by_distance(const void *a, const void *b)
 {
     double x = ((const struct value *)a)->far, y = ((const struct value *)b)->far;
@@ -193,8 +182,14 @@ static void list_values(struct inquiry *q, const struct conf_row *row)
     q->values = 0;
     if (row->type == CONF_INT) {
         add_ints(q, row);
-    } else if (row->type == CONF_STRING) {
-        add_schedules(q);
+    } else if (row->type == CONF_STRING) { /* a schedule: the one whose name is nearest, the plain
+                                              one, the others as they are listed */
+        const char *near = sched_kind_meant(q->o->parallel.schedule);
+        if (near)
+            add_text(q, near, 0);
+        add_text(q, "1f1b", 1);
+        for (int i = 0; i < sched_kind_count(); i++)
+            add_text(q, sched_kind_at(i)->name, 2 + i);
     } else if (row->type == CONF_NAMES || row->type == CONF_INTS) {
         add_text(q, "[]", 0); /* no list is nearer to one than another */
     } else if (row->type == CONF_REAL) {

@@ -180,7 +180,7 @@ static void add_plan(const struct options *o, const struct check_facts *f,
     else if (f->purpose == CHECK_PLAN) {
         setup_table(plan, NULL, out);
         setup_traffic_table(plan, out);
-        host_note(plan, out);
+        (void)!host_check(plan, out);
     }
 }
 

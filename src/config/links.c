@@ -17,28 +17,22 @@ struct words {
     const char *area, *what, *list;
 };
 
-static enum err find_axis(const struct words *w, const char *name, int *axis)
-{
-    struct text_near near = {0};
-    for (*axis = 0; *axis < AXIS_COUNT; ++*axis) {
-        if (strcmp(name, mesh_axis_name((enum axis)*axis)) == 0)
-            return ERR_OK;
-        text_near(&near, name, mesh_axis_name((enum axis)*axis));
-    }
-    FAIL(ERR_CONFIG, "%s: %s \"%.80s\": \"%.40s\" is not an axis%s%s; use tp, cp, ep, dp or pp, as "
-                     "in tp=900e9,dp=50e9", w->area, w->what, w->list, name,
-         near.found ? ", the nearest is " : "", near.found ? near.found : "");
-}
-
 /* One cell: N, or AXIS=N. *axis -1: of all. */
 static enum err read_cell(const struct words *w, char *cell, int *axis, double *rate)
 {
+    struct text_near near = {0};
     char *equals = strchr(cell, '='), *number = equals ? equals + 1 : cell;
     *axis = -1;
-    if (equals) {
+    if (equals)
         *equals = '\0';
-        TRY(find_axis(w, cell, axis));
+    for (int i = 0; equals && i < AXIS_COUNT; i++) {
+        *axis = strcmp(cell, mesh_axis_name((enum axis)i)) == 0 ? i : *axis;
+        text_near(&near, cell, mesh_axis_name((enum axis)i));
     }
+    if (equals && *axis < 0)
+        FAIL(ERR_CONFIG, "%s: %s \"%.80s\": \"%.40s\" is not an axis%s%s; use tp, cp, ep, dp or "
+                         "pp, as in tp=900e9,dp=50e9", w->area, w->what, w->list, cell,
+             near.found ? ", the nearest is " : "", near.found ? near.found : "");
     if (!text_to_double(number, rate) || !(*rate >= 0 && *rate <= RATE_MAX))
         FAIL(ERR_CONFIG, "%s: %s \"%.80s\": \"%.40s\" is no rate; use 0 to 1e100 (0: no time), of "
                          "all axes or as in tp=900e9,dp=50e9", w->area, w->what, w->list, number);

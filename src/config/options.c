@@ -285,15 +285,6 @@ enum err options_fresh(struct options *out)
     return ERR_OK;
 }
 
-/* Keys of the other kinds. */
-static bool is_of_text(const char *key)
-{
-    for (int i = 0; strncmp(key, "model.", 6) == 0 && i < MODEL_KEYS; i++)
-        if (model_keys[i].type != MODEL_LIST && strcmp(key + 6, model_keys[i].key) == 0)
-            return true;
-    return strcmp(key, "data.tokenizer") == 0;
-}
-
 void options_arch(const struct options *o, struct model *out)
 {
     struct model a = {
@@ -445,7 +436,10 @@ const char *options_idle(const struct options *o, const char *key)
         if (reasons[i].holds && strncmp(key, of, n) == 0 && (!key[n] || of[n - 1] == '_'))
             return reasons[i].why;
     }
-    return is_of_text(key) && !traits->text ? "model.kind mlp has model.widths alone" : NULL;
+    bool of_text = strcmp(key, "data.tokenizer") == 0;
+    for (int i = 0; strncmp(key, "model.", 6) == 0 && i < MODEL_KEYS; i++)
+        of_text |= model_keys[i].type != MODEL_LIST && strcmp(key + 6, model_keys[i].key) == 0;
+    return of_text && !traits->text ? "model.kind mlp has model.widths alone" : NULL;
 }
 
 bool options_checkpoints(const struct options *o)

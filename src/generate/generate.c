@@ -324,7 +324,7 @@ enum err generate_run(const struct model_folder *folder, const struct plait_gene
                       s.mesh.world, ranks);
         goto out_setup;
     }
-    TRY_OR(out_setup, host_check(&s));
+    TRY_OR(out_setup, host_check(&s, NULL));
     TRY_OR(out_setup, model_folder_weights(folder, call->step ? call->step : "", &w));
     TRY_OR(out_setup, weights_check_rest(&w, &s.model));
     TRY_OR(out_setup, take_prompt(&job, name, &prompt, &legal));

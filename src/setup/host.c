@@ -46,14 +46,15 @@ static int64_t limit_of(char *at, size_t top, const char *file)
     }
 }
 
-/* Lines are "number:controllers:/path"; cgroup 2 has no controllers. A path that is not there, as
- * in a container that sees its group as the root, has that one's limit. */
-static int64_t group_limit(const char *root)
+void host_ask(const char *root, struct host *out)
 {
+    struct sysinfo info;
     char path[PATH_SIZE], page[PAGE], at[PAGE];
-    int64_t least = INT64_MAX;
+    *out = (struct host){.limit = INT64_MAX};
     snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
     read_page(path, page);
+    /* Lines are "number:controllers:/path"; cgroup 2 has no controllers. A path that is not there,
+     * as in a container that sees its group as the root, has that one's limit. */
     char *rest, *line = strtok_r(page, "\n", &rest);
     for (; line; line = strtok_r(NULL, "\n", &rest)) {
         const char *names = strchr(line, ':'), *group = names ? strchr(names + 1, ':') : NULL;
@@ -64,22 +65,14 @@ static int64_t group_limit(const char *root)
             continue;
         int top = snprintf(at, sizeof at, "%s/sys/fs/cgroup%s", root, one ? "/memory" : "");
         snprintf(at + top, sizeof at - (size_t)top, "%s", strcmp(group + 1, "/") ? group + 1 : "");
-        least = num_min(least, limit_of(at, (size_t)top, one ? "memory.limit_in_bytes"
-                                                             : "memory.max"));
+        const char *file = one ? "memory.limit_in_bytes" : "memory.max";
+        out->limit = num_min(out->limit, limit_of(at, (size_t)top, file));
     }
-    return least;
-}
-
-void host_ask(const char *root, struct host *out)
-{
-    struct sysinfo info;
-    char zones[PATH_SIZE];
-    *out = (struct host){.limit = group_limit(root)};
-    snprintf(zones, sizeof zones, "%s/proc/zoneinfo", root);
+    snprintf(path, sizeof path, "%s/proc/zoneinfo", root);
     if (sysinfo(&info) != 0)
         return;
     out->swap = (int64_t)(info.totalswap * info.mem_unit);
-    if (fs_sys_access(zones, R_OK) == 0)
+    if (fs_sys_access(path, R_OK) == 0)
         out->memory = (int64_t)(info.totalram * info.mem_unit);
 }
 
@@ -139,27 +132,18 @@ enum err host_holds(const struct setup *s, const struct host *h, struct text *ou
     return out->err;
 }
 
-enum err host_check(const struct setup *s)
+enum err host_check(const struct setup *s, struct text *report)
 {
     struct host h;
     struct text words = {0};
     host_ask("", &h);
     enum err err = host_holds(s, &h, &words);
-    if (err == ERR_OK && words.len > 0)
+    if (report && err == ERR_MEMORY)
+        text_add(report, "warning %s: training refuses it\n", err_text());
+    else if (report && words.len > 0)
+        text_add(report, "warning %s\n", words.s);
+    else if (words.len > 0 && err == ERR_OK)
         log_line(LOG_WARN, "%s", words.s);
     text_free(&words);
-    return err;
-}
-
-void host_note(const struct setup *s, struct text *out)
-{
-    struct host h;
-    struct text words = {0};
-    host_ask("", &h);
-    enum err err = host_holds(s, &h, &words);
-    if (err == ERR_MEMORY)
-        text_add(out, "warning %s: training refuses it\n", err_text());
-    else if (words.len > 0)
-        text_add(out, "warning %s\n", words.s);
-    text_free(&words);
+    return report ? ERR_OK : err;
 }

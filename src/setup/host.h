@@ -22,9 +22,8 @@ void host_ask(const char *root, struct host *out);
  * against the machine alone. Pure. Errors: ERR_MEMORY, where they cannot. */
 enum err host_holds(const struct setup *s, const struct host *h, struct text *out);
 
-/* The same of this machine, and the sentence is a warning. Errors: as host_holds. */
-enum err host_check(const struct setup *s);
-/* What host_check would say, as a line of a report. */
-void host_note(const struct setup *s, struct text *out);
+/* The same of this machine, and the sentence is a warning; with a report a line of that, as is what
+ * would be an error. Errors: as host_holds. */
+enum err host_check(const struct setup *s, struct text *report);
 
 #endif

@@ -339,7 +339,7 @@ enum err train_run(const struct options *o, const struct plait_train *call)
     job.notes = page;
     comm_environment();
     TRY_OR(out_run, setup_ask_gpus(&s, comm_gpus_reach));
-    TRY_OR(out_run, host_check(&s));
+    TRY_OR(out_run, host_check(&s, NULL));
     if (o->train.transport != COMM_MPI)
         TRY_OR(out_run, folder_take(&folder, o, &s.model));
     options_want(&s.model, &want);
