@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "comm/comm.h"
 #include "check/check.h"
-#include "config/links.h"
+#include "config/options.h"
 #include "folder/init.h"
 #include "folder/folder.h"
 #include "setup/plan_json.h"

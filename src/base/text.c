@@ -78,26 +78,20 @@ void text_add_printable(struct text *t, const char *s)
 
 void text_add_json(struct text *t, const char *s)
 {
+    static const char named[] = "\"\\\n\t\r", name[] = "\"\\ntr";
     text_add_char(t, '"', 1);
     for (int n; *s; s += n) {
         unsigned char c = (unsigned char)*s;
+        const char *escape = strchr(named, c);
         n = text_utf8((const uint8_t *)s, (int64_t)strnlen(s, 4));
         if (n <= 0)
             text_add(t, "\xef\xbf\xbd"), n = 1;
-        else if (n > 1)
-            text_add(t, "%.*s", n, s);
-        else if (c == '"' || c == '\\')
-            text_add(t, "\\%c", c);
-        else if (c == '\n')
-            text_add(t, "\\n");
-        else if (c == '\t')
-            text_add(t, "\\t");
-        else if (c == '\r')
-            text_add(t, "\\r");
+        else if (escape)
+            text_add(t, "\\%c", name[escape - named]);
         else if (c < 0x20 || c == 0x7f)
             text_add(t, "\\u%04x", c);
         else
-            text_add_char(t, (char)c, 1);
+            text_add(t, "%.*s", n, s);
     }
     text_add_char(t, '"', 1);
 }

@@ -11,10 +11,8 @@
 #include "base/thread.h"
 #include "comm/comm.h"
 #include "folder/folder.h"
-#include "setup/host.h"
 #include "folder/init.h"
 #include "folder/resume_same.h"
-#include "config/rates.h"
 #include "sim/sim.h"
 
 static void add_machine(const struct options *o, const struct check_facts *f, struct text *out)

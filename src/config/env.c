@@ -3,7 +3,7 @@
  * A word that is none is no error here: who has no use for it is not bothered with it, and a
  * configuration is made before it is known who has.
  */
-#include "config/env.h"
+#include "config/options.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  * Rates of links from words. What a cell means is settled before any takes effect: that of all axes
  * stands first, and an axis has one.
  */
-#include "config/links.h"
+#include "config/options.h"
 
 #include "base/text.h"
 #include "config/costs.h"

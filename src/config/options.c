@@ -447,12 +447,6 @@ bool options_checkpoints(const struct options *o)
     return o->run.save && o->train.save_keep > 0 && o->train.device != OPTIONS_NULL;
 }
 
-bool options_copies_state(const struct options *o)
-{
-    bool beside = o->train.save_async && (o->train.save_every > 0 || o->train.save_best);
-    return options_checkpoints(o) && (beside || o->train.device == OPTIONS_CUDA);
-}
-
 enum dev_kind options_device(const struct options *o)
 {
     static const enum dev_kind kind[] = {[OPTIONS_CPU] = DEV_CPU, [OPTIONS_REF] = DEV_REF,

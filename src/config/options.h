@@ -14,10 +14,22 @@
 #include "data/data.h"
 #include "device/device.h"
 #include "mesh/mesh.h"
-#include "config/env.h"
 #include "mesh/caps.h"
+#include "optim/optim.h"
 
 enum { OPTIONS_PATH_MAX = 1024, OPTIONS_KEYS = 96 /* rows, at most */ };
+
+enum { ENV_PATH = 1024, ENV_SAID = 160 };
+
+/* What the environment says of runs (docs/environment.md): read in env.c and nowhere else, and
+ * handed on as a part of the options. All zero: nothing is set. */
+struct env {
+    bool no_copies;               /* PLAIT_COPIES: GPUs of one process go by NCCL, not by copies */
+    enum dev_attn_grad attn_grad; /* PLAIT_ATTN_GRAD */
+    char cache[ENV_PATH];         /* the folder in which devices keep what they chose; "": none */
+    char copies_wrong[ENV_SAID], attn_grad_wrong[ENV_SAID], cache_wrong[ENV_SAID];
+                                  /* the message for a word that is none; "": it is one */
+};
 
 /* Values of the word fields, in the order of their rows' words. model.kind is an model_kind,
  * train.transport a comm_kind. */
@@ -98,7 +110,7 @@ struct options {
     } run;
     bool given[OPTIONS_KEYS];      /* no key: which rows a file or word has set (conf_given) */
     struct caps caps;              /* no keys: how fast links and memory are, as far as the caller
-                                      knows (links.h) */
+                                      knows (links_read) */
     struct env env;                /* no keys: what the environment says (options_fresh) */
     char source[OPTIONS_PATH_MAX]; /* no key: the file that was read last, ""; what a run reads, it
                                       does not write over */
@@ -145,9 +157,6 @@ const char *options_unrecorded(const struct options *o);
 const char *options_idle(const struct options *o, const char *key);
 /* Does the run save checkpoints? Local. */
 bool options_checkpoints(const struct options *o);
-/* Are they written from a copy of the state in the host's memory? Else from the state itself, while
- * the run waits. Local. */
-bool options_copies_state(const struct options *o);
 /* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
 enum dev_kind options_device(const struct options *o);
 struct dtypes options_types(const struct options *o);
@@ -168,5 +177,22 @@ enum err options_refuse(const struct options *o, const char *file, int line, con
 void options_tidy(struct options *o);
 /* The configuration of a run: run/config.yaml over the defaults. Errors: ERR_CONFIG. Local. */
 enum err options_read_run(const char *run, struct options *o);
+
+void env_read(struct env *out);
+/* The words that runs on GPUs look at, those of copies where there are several ranks. Errors:
+ * ERR_CONFIG for one that is none. */
+enum err env_check(const struct env *e, bool several);
+
+/* The course of a new run's learning rate: the lengths of warm-up and decay that the configuration
+ * comes to. One that goes on keeps those of its checkpoint. (rates.c) */
+struct lr rates_planned(const struct options *o);
+/* A course that the run is too short for, with the lengths in effect; a line each. */
+void rates_warn(const struct options *o, const struct lr *in_effect, struct text *out);
+
+/* How fast links and memory are, as the user says it. latency, bandwidth: "N", of all axes;
+ * "AXIS=N,AXIS=N" of these; or "N,AXIS=N" of these and of all others; NULL or an axis without one:
+ * 0. area: what messages begin with. Errors: ERR_CONFIG. */
+enum err links_read(const char *area, const char *latency, const char *bandwidth, double memory,
+                    struct caps *out);
 
 #endif

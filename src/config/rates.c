@@ -4,7 +4,7 @@
  * length that a checkpoint has brought may be shorter than train.steps asks for: then it was the
  * run before that was too short.
  */
-#include "config/rates.h"
+#include "config/options.h"
 
 #include "base/num.h"
 

@@ -67,18 +67,6 @@ static enum err check_fits(const struct options *o, const struct sched_shape *sh
 
 struct rename { const char *from, *to; };
 
-/* The new name of the word at `at` that a number follows, or NULL. */
-static const struct rename *renamed(const char *at, const struct rename *of)
-{
-    for (; of->from; of++) {
-        size_t n = strlen(of->from);
-        if (strncmp(at, of->from, n) == 0 && at[n] == ' ' &&
-            (isdigit((unsigned char)at[n + 1]) || at[n + 1] == '-'))
-            return of;
-    }
-    return NULL;
-}
-
 const char *schedule_say(const char *said, enum schedule_words words, char buf[SCHEDULE_SAID])
 {
     static const struct rename name[][6] = {
@@ -87,20 +75,19 @@ const char *schedule_say(const char *said, enum schedule_words words, char buf[S
          {"limit", "parallel.memory_limit"}, {0}},
         {{"v", "-v"}, {"p", "-p"}, {"m", "-m"}, {"limit", "--limit"}, {0}},
     };
-    size_t n = 0;
-    bool starts = true; /* of a word */
-    while (*said && n + 1 < SCHEDULE_SAID) {
-        const struct rename *r = starts ? renamed(said, name[words]) : NULL;
-        starts = *said == ' ';
-        if (!r) {
-            buf[n++] = *said++;
-            continue;
-        }
-        n += (size_t)snprintf(buf + n, SCHEDULE_SAID - n, "%s", r->to);
-        n = n < SCHEDULE_SAID ? n : SCHEDULE_SAID - 1;
-        said += strlen(r->from);
+    size_t used = 0;
+    buf[0] = '\0';
+    while (*said && used < SCHEDULE_SAID) { /* word by word; one that a number follows has others */
+        size_t n = strcspn(said, " ");
+        const struct rename *r = name[words];
+        while (r->from && (strlen(r->from) != n || strncmp(said, r->from, n) != 0))
+            r++;
+        bool counts = said[n] && (isdigit((unsigned char)said[n + 1]) || said[n + 1] == '-');
+        const char *to = counts && r->to ? r->to : said, *end = said[n] ? " " : "";
+        used += (size_t)snprintf(buf + used, SCHEDULE_SAID - used, "%.*s%s",
+                                 to == said ? (int)n : (int)strlen(to), to, end);
+        said += n + (said[n] == ' ');
     }
-    buf[n] = '\0';
     return buf;
 }
 

@@ -10,7 +10,7 @@
 
 #include "check/check.h"
 #include "folder/folder.h"
-#include "setup/host.h"
+#include "setup/setup.h"
 #include "train/rank.h"
 
 #include <stdarg.h>

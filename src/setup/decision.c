@@ -105,7 +105,8 @@ static struct decision recompute(const struct setup *s)
 static struct decision copies(const struct setup *s)
 {
     const struct options *o = s->o;
-    struct decision d = {.value = s->training && options_copies_state(o)};
+    bool beside = o->train.save_async && (o->train.save_every > 0 || o->train.save_best);
+    struct decision d = {.value = s->training && options_checkpoints(o) && (beside || on_gpus(s))};
     d.told = d.value;
     d.words = d.value ? "of the state for checkpoints, in the host's memory" : "none of the state";
     d.reason = !options_checkpoints(o) ? "no checkpoint is saved"

@@ -5,7 +5,7 @@
  * machine's memory is a warning, and refused from GROWS times that on; of a control group, whose
  * limit the kernel holds to, from twice that on, for a plan's last bytes may never be touched.
  */
-#include "setup/host.h"
+#include "setup/setup.h"
 
 #include "base/fs_sys.h"
 #include "base/log.h"

@@ -5,7 +5,7 @@
  * transport. So a plan that just fits may still find too little; the two numbers say by how much.
  * Of ranks that share a GPU the sum must fit.
  */
-#include "setup/room.h"
+#include "setup/setup.h"
 
 static const struct memory *memory_of(const struct setup *s, int rank)
 {

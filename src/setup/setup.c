@@ -163,7 +163,7 @@ enum err setup_ask_gpus(struct setup *s, bool (*reach)(const int *gpu, int n))
 }
 
 /* The step on the clock: its bubble and how long it takes. */
-static enum err play(const struct setup *s, struct sim_cost *cost, double *bubble, double *time)
+static enum err play(struct setup *s, struct sim_cost *cost)
 {
     double *each;
     struct sim_result r;
@@ -175,15 +175,15 @@ static enum err play(const struct setup *s, struct sim_cost *cost, double *bubbl
     enum err err = sim_run(&s->sched, &s->report, cost, false, &r);
     mem_free(each);
     TRY(err);
-    *bubble = r.bubble_fraction;
-    *time = r.makespan;
+    s->bubble = r.bubble_fraction;
+    s->length = r.makespan;
     sim_result_free(&r);
     return ERR_OK;
 }
 
 /* With stages that take time in proportion to their FLOPs, backward twice forward and a recompute
  * once. */
-static enum err play_flops(const struct setup *s, double *bubble, double *time)
+static enum err play_flops(struct setup *s)
 {
     double *scale;
     int stages = s->sched.stages;
@@ -194,7 +194,7 @@ static enum err play_flops(const struct setup *s, double *bubble, double *time)
     }
     struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
                             .redo_scale = scale + stages};
-    enum err err = play(s, &cost, bubble, time);
+    enum err err = play(s, &cost);
     mem_free(scale);
     return err;
 }
@@ -210,68 +210,53 @@ static void exchange(struct setup *s, struct model_stage **other)
     *other = before;
 }
 
-/* `other` for the cut, if the step is shorter with it, by a share of *time. */
-static enum err take_shorter(struct setup *s, struct model_stage **other, double share,
-                             double *time)
+/* `other` for the cut, if the step is shorter with it, by a share of its length. */
+static enum err take_shorter(struct setup *s, struct model_stage **other, double share)
 {
-    double bubble, its;
+    double bubble = s->bubble, length = s->length;
     exchange(s, other);
-    enum err err = play_flops(s, &bubble, &its);
-    if (err != ERR_OK || its >= *time * (1 - share)) {
-        exchange(s, other);
-        return err;
-    }
+    enum err err = play_flops(s);
+    if (err == ERR_OK && s->length < length * (1 - share))
+        return ERR_OK;
+    exchange(s, other);
     s->bubble = bubble;
-    *time = its;
-    return ERR_OK;
+    s->length = length;
+    return err;
 }
 
-/* Of ranks with one stage the costliest must have less: this asks for no schedule, so that all of
- * them have the same stages, and with these the same bits and measured times. With two replicas a
- * stage has two ranks, and is cut between layers. */
-static enum err cut_by_stages(struct setup *s, struct model_stage **other)
-{
-    double time;
-    bool finer = false;
-    memcpy(*other, s->cut, (size_t)s->sched.stages * sizeof **other);
-    if (s->sched.replicas == 1)
-        TRY(model_cut_finer(&s->model, s->sched.stages, NULL, FINER_WORTH, *other, &finer));
-    if (finer)
-        exchange(s, other);
-    return play_flops(s, &s->bubble, &time);
-}
-
-/* Where ranks have several, the costliest stage may be made cheap or the costliest rank, and that
- * finer. What counts is the step, which uneven stages of even ranks may make longer. */
-static enum err cut_by_steps(struct setup *s, struct model_stage **other)
-{
-    int stages = s->sched.stages;
-    double time;
-    bool finer;
-    TRY(play_flops(s, &s->bubble, &time));
-    TRY(model_cut(&s->model, stages, s->sched.place, *other));
-    TRY(take_shorter(s, other, 0, &time));
-    memcpy(*other, s->cut, (size_t)stages * sizeof **other);
-    TRY(model_cut_finer(&s->model, stages, s->sched.place, FINER_WORTH, *other, &finer));
-    return take_shorter(s, other, FINER_WORTH, &time);
-}
-
+/* Where ranks have several stages, the costliest stage may be made cheap or the costliest rank, and
+ * that finer. What counts is the step, which uneven stages of even ranks may make longer. Of ranks
+ * with one the costliest must have less: this asks for no schedule, so that all of them have the
+ * same stages, and with these the same bits and measured times. With two replicas a stage has two
+ * ranks, and is cut between layers. */
 static enum err make_cut(struct setup *s)
 {
     struct model_stage *other;
     int stages = s->sched.stages;
+    bool named = s->training && s->o->parallel.split.n > 0, finer = false;
+    bool several = s->sched.v > 1 && s->sched.replicas == 1;
+    const uint16_t *place = several ? s->sched.place : NULL;
+    enum err err;
     TRY(mem_new(stages, sizeof *s->cut, "the cut", &s->cut));
-    if (s->training && s->o->parallel.split.n > 0) {
-        double time;
-        TRY(split_cut(s->o, &s->model, s->cut));
-        return play_flops(s, &s->bubble, &time);
-    }
-    TRY(model_cut(&s->model, stages, NULL, s->cut));
+    TRY(named ? split_cut(s->o, &s->model, s->cut)
+              : model_cut(&s->model, stages, NULL, s->cut));
     if (!s->training)
         return ERR_OK;
+    if (named)
+        return play_flops(s);
     TRY(mem_new(stages, sizeof *other, "the cut", &other));
-    bool several = s->sched.v > 1 && s->sched.replicas == 1;
-    enum err err = several ? cut_by_steps(s, &other) : cut_by_stages(s, &other);
+    if (several) {
+        TRY_OR(out_other, play_flops(s));
+        TRY_OR(out_other, model_cut(&s->model, stages, place, other));
+        TRY_OR(out_other, take_shorter(s, &other, 0));
+    }
+    memcpy(other, s->cut, (size_t)stages * sizeof *other);
+    if (s->sched.replicas == 1)
+        TRY_OR(out_other, model_cut_finer(&s->model, stages, place, FINER_WORTH, other, &finer));
+    if (finer && !several)
+        exchange(s, &other);
+    TRY_OR(out_other, several ? take_shorter(s, &other, FINER_WORTH) : play_flops(s));
+out_other:
     mem_free(other);
     return err;
 }
@@ -307,7 +292,6 @@ enum err setup_check_bytes(const struct options *o, const struct model *a)
 static enum err make(const struct options *o, int64_t vocab, struct schedule *made, struct setup *s)
 {
     int axes[AXIS_COUNT];
-    double time;
     bool training = made != NULL;
     *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
     options_arch(o, &s->model);
@@ -324,6 +308,8 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     TRY(model_check_split(&s->model, &s->split));
     TRY(setup_check_bytes(o, &s->model));
     TRY(mesh_make(axes, &s->mesh));
+    if (training && !made->time)
+        TRY(schedule_costs(o, made));
     TRY(make_sched(s, made));
     if (training) {
         s->time = made->time;
@@ -345,9 +331,9 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     TRY(setup_plan_segments(s));
     decision_make(s, s->decided);
     if (s->time)
-        TRY(play(s, &measured, &s->bubble, &time));
+        TRY(play(s, &measured));
     else if (s->redo)
-        TRY(play_flops(s, &s->bubble, &time)); /* the cut's had no segments */
+        TRY(play_flops(s)); /* the cut's had no segments */
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));
     TRY(mem_new(s->sched.p, sizeof *s->traffic, "the plan's traffic", &s->traffic));
@@ -367,11 +353,7 @@ enum err setup_make_with(const struct options *o, int64_t vocab, struct schedule
 enum err setup_make(const struct options *o, int64_t vocab, bool training, struct setup *out)
 {
     struct schedule made = {0};
-    if (!training)
-        return make(o, vocab, NULL, out);
-    *out = (struct setup){0};
-    TRY(schedule_costs(o, &made));
-    return setup_make_with(o, vocab, &made, out);
+    return training ? setup_make_with(o, vocab, &made, out) : make(o, vocab, NULL, out);
 }
 
 void setup_free(struct setup *s)

@@ -62,8 +62,8 @@ struct setup {
                                        setup_ask_gpus, before it false */
     struct decision decided[DECISIONS];
     double (*time)[SCHED_COMPUTE_OPS]; /* owned; [stages] of parallel.costs; NULL: none given */
-    double bubble;                  /* predicted fraction of idle time, from those times, or from
-                                       FLOPs of the stages */
+    double bubble, length;          /* predicted fraction of idle time, and the step on that clock,
+                                       from those times, or from FLOPs of the stages */
 };
 
 /* Bytes are counted exactly, in 64 bits; this bounds them from above, so that the exact counts that
@@ -137,5 +137,38 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
 /* What a step starts between ranks, by axis and kind, on the rank that has the most of it; nothing
  * for one rank. (setup_comm.c) */
 void setup_traffic_table(const struct setup *s, struct text *out);
+
+/* ---- the memory plan against the machine ----
+ * A device that has memory of its own must have room before step 0, and at the end what it used is
+ * printed beside the plan. (room.c) */
+
+/* Does what `rank` will take of its device fit the `left` bytes of `all` that are free when the
+ * device is open, and so has what it takes for itself? all 0: it is no question. Pure. Errors:
+ * ERR_MEMORY, with what needs what. */
+enum err room_check(const struct setup *s, int rank, int64_t left, int64_t all);
+
+/* A line for each rank: bytes planned, and used[rank], what is gone of its device's since it was
+ * opened, its own included, or of a shared one what it counted. */
+void room_table(const struct setup *s, const double *used, struct text *out);
+
+/* Of devices that share the host's memory: what the machine and the process's control groups
+ * (cgroup 1 and 2) allow, a warning where the plan is above it, and a refusal where it is so far
+ * above that no machine that grows can hold it. (host.c) */
+struct host {
+    int64_t memory; /* of the machine; 0: not known */
+    int64_t swap;
+    int64_t limit; /* the lowest of the control groups' limits; INT64_MAX: none */
+};
+
+/* root: "", or a folder that has proc/ and sys/. */
+void host_ask(const char *root, struct host *out);
+
+/* Do the ranks of this machine fit? Else a sentence about it into out. Of processes each is held
+ * against the machine alone. Pure. Errors: ERR_MEMORY, where they cannot. */
+enum err host_holds(const struct setup *s, const struct host *h, struct text *out);
+
+/* The same of this machine, and the sentence is a warning; with a report a line of that, as is what
+ * would be an error. Errors: as host_holds. */
+enum err host_check(const struct setup *s, struct text *report);
 
 #endif

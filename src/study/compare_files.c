@@ -10,7 +10,7 @@
 #include "folder/files.h"
 #include "folder/folder.h"
 #include "study/pictures.h"
-#include "config/links.h"
+#include "config/options.h"
 #include "config/schedule.h"
 #include "sim/sim_picture.h"
 #include <stdio.h>

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "config/costs.h"
-#include "config/links.h"
+#include "config/options.h"
 #include "config/schedule.h"
 #include <string.h>
 

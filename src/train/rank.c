@@ -8,7 +8,7 @@
 
 #include "base/log.h"
 #include "plait.h"
-#include "setup/room.h"
+#include "setup/setup.h"
 
 #include <stdio.h>
 

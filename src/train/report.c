@@ -11,8 +11,7 @@
 
 #include "base/thread.h"
 #include "config/machine.h"
-#include "config/rates.h"
-#include "setup/room.h"
+#include "setup/setup.h"
 
 #include <stdarg.h>
 #include <stdio.h>

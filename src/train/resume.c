@@ -8,7 +8,7 @@
  */
 #include "train/train.h"
 
-#include "config/rates.h"
+#include "config/options.h"
 #include "folder/resume_same.h"
 
 #include <stdio.h>

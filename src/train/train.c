@@ -10,7 +10,7 @@
 #include "train/train.h"
 
 #include "check/check.h"
-#include "setup/host.h"
+#include "setup/setup.h"
 #include "folder/init.h"
 #include "train/stop.h"
 

@@ -6,7 +6,7 @@
 #include "folder.h"
 
 #include "base/mem.h"
-#include "config/links.h"
+#include "config/options.h"
 #include "study/compare.h"
 
 #include <cjson/cJSON.h>

@@ -10,7 +10,7 @@
 #include "exec/exec.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
-#include "config/env.h"
+#include "config/options.h"
 #include "sched/sched.h"
 #include "plan/buffers.h"
 #include "plan/segments.h"

@@ -3,7 +3,6 @@
  * The words of the environment: what each becomes, what is said of one that is none, and to whom;
  * and that options hold what was read, whatever is set afterwards.
  */
-#include "config/env.h"
 
 #include "config/options.h"
 #include "test.h"

@@ -4,7 +4,7 @@
  * between silence, a warning and a refusal, and folders like those of the kernel, of cgroup 1 and
  * 2. Nothing here takes the memory that it speaks of.
  */
-#include "setup/host.h"
+#include "setup/setup.h"
 
 #include "base/fs.h"
 #include "comm/comm.h"

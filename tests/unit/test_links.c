@@ -3,7 +3,7 @@
  * How fast links and memory are: what words mean, what links take by hand, and that a check says
  * the times of what a step starts.
  */
-#include "config/links.h"
+#include "config/options.h"
 #include "plait.h"
 #include "test.h"
 

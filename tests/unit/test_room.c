@@ -3,7 +3,7 @@
  * The memory plan held against a device of so many bytes, and against GPUs that do not reach each
  * other.
  */
-#include "setup/room.h"
+#include "setup/setup.h"
 
 #include "comm/comm.h"
 #include "exec/exec.h"
