@@ -91,19 +91,6 @@ const char *schedule_say(const char *said, enum schedule_words words, char buf[S
     return buf;
 }
 
-/* The generator's refusal, with the keys that the shape came from. */
-static enum err refused(const struct options *o)
-{
-    char named[OPTIONS_PATH_MAX + 16], buf[SCHEDULE_SAID];
-    const char *name = o->parallel.schedule, *said = err_text();
-    snprintf(named, sizeof named, "schedule %s: ", name);
-    said += strncmp(said, named, strlen(named)) == 0 ? strlen(named) : 0;
-    REFUSE(o, "{parallel.schedule} with {parallel.pp}, parallel.chunks %lld and %lld "
-              "microbatch%s: %s", (long long)options_chunks(o),
-           (long long)options_microbatches(o), text_plural(options_microbatches(o), "es"),
-           schedule_say(said, SCHEDULE_KEYS, buf));
-}
-
 void schedule_free(struct schedule *s)
 {
     mem_free(s->time);
@@ -128,6 +115,7 @@ enum err schedule_costs(const struct options *o, struct schedule *s)
 enum err schedule_make(const struct options *o, const struct sched_shape *shape, struct schedule *s)
 {
     const char *path = schedule_path(o->parallel.schedule);
+    char named[OPTIONS_PATH_MAX + 16], buf[SCHEDULE_SAID];
     struct sched *out = &s->list;
     /* An activation counts whole until its W, for so long the executor keeps it. */
     struct sched_cost cost = {.tf = 1, .ti = 1, .tw = 1, .keep = 1,
@@ -136,7 +124,15 @@ enum err schedule_make(const struct options *o, const struct sched_shape *shape,
     if (!path) {
         const struct sched_cost *asked = s->time || cost.limit != 0 ? &cost : NULL;
         enum err err = sched_make(o->parallel.schedule, shape, asked, out);
-        return err == ERR_CONFIG ? refused(o) : err;
+        if (err != ERR_CONFIG)
+            return err;
+        /* The generator's refusal, with the keys that the shape came from. */
+        snprintf(named, sizeof named, "schedule %s: ", o->parallel.schedule);
+        size_t opening = strncmp(err_text(), named, strlen(named)) == 0 ? strlen(named) : 0;
+        REFUSE(o, "{parallel.schedule} with {parallel.pp}, parallel.chunks %lld and %lld "
+                  "microbatch%s: %s", (long long)options_chunks(o),
+               (long long)options_microbatches(o), text_plural(options_microbatches(o), "es"),
+               schedule_say(err_text() + opening, SCHEDULE_KEYS, buf));
     }
     if (shape->group != 0)
         FAIL(ERR_CONFIG, "parallel.group %d: a schedule from a file has its order already; use "
