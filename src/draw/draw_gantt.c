@@ -7,7 +7,7 @@
  *     rank 1 |..F0F1F2F3......B0  B1  B2  B3  ..|
  *
  * Every box covers the columns between its rounded start and end, so boxes that meet in time meet
- * in the picture. All names of a chart have one form (draw_box.c), the fullest that has room:
+ * in the picture. All names of a chart have one form (draw_layout.c), the fullest that has room:
  * 0F12; F12; F12 with forwards as numbers alone; else letters alone, and the line below says how
  * wide the terminal must be for numbers. So no name is ever cut. Two actions that overlap are one
  * box, F3&B5, its letter &. Below one column for the shortest action every column is the letter of

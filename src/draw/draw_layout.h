@@ -13,7 +13,7 @@ enum { DRAW_LABEL_MAX = 64, DRAW_LEVELS = 6 };
 /* A span takes its row's whole height, or half of it beside one that overlaps it. */
 enum draw_lane { DRAW_WHOLE, DRAW_UPPER, DRAW_LOWER };
 
-/* How boxes of a chart are named, one form for all (draw_box.c). */
+/* How boxes of a chart are named, one form for all (draw_layout.c). */
 enum draw_form {
     DRAW_FULL,    /* 3F12; with one stage a rank F12 */
     DRAW_SHORT,   /* F12 */

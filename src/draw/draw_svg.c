@@ -12,7 +12,7 @@
  *             0    10    20
  *     legend
  *
- * The boxes of a chart are named in one form, as fully as the narrowest allows (draw_box.c), and
+ * The boxes of a chart are named in one form, as fully as the narrowest allows (draw_layout.c), and
  * the picture is made wider for numbers' sake up to a limit. Plain SVG 1.1 with one style sheet:
  * readers that know no media queries show the light colours. Boxes that take no time are left out.
  */
@@ -250,26 +250,6 @@ static void add_lane(struct svg *v, const struct draw_chart *c, int rank)
     }
 }
 
-static void add_row(struct svg *v, int chart, int rank)
-{
-    const struct draw_layout *l = &v->all.of[chart];
-    text_add(v->out, "<g class=\"row\" data-rank=\"%d\">", rank);
-    if (v->row >= 12 || rank % 8 == 0)
-        text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>", v->left - 6,
-                 v->y + v->row / 2 + 4, rank);
-    add_rect(v, "idle", (double[]){v->left, v->y, v->width, v->row});
-    text_add(v->out, "/>\n");
-    for (int64_t i = l->begin[rank]; i < l->begin[rank + 1]; i++)
-        if (l->c->span[i].end > l->c->span[i].start)
-            add_box(v, chart, i, v->y);
-    if (l->c->comms > 0)
-        add_lane(v, l->c, rank);
-    if (l->c->memory)
-        add_memory(v, &l->c->memory[rank], v->y + v->row + v->lane);
-    text_add(v->out, "</g>\n");
-    v->y += v->row + v->lane + v->spark + 3;
-}
-
 /* A line of text across the picture, `high` with what lies below it. */
 static void add_line(struct svg *v, const char *style, const char *words, int high)
 {
@@ -300,7 +280,8 @@ static void add_note(struct svg *v, int i)
 
 static void add_chart(struct svg *v, int i)
 {
-    const struct draw_chart *c = &v->p->chart[i];
+    const struct draw_layout *l = &v->all.of[i];
+    const struct draw_chart *c = l->c;
     double tick = draw_tick(v->all.end, (int)(v->width / 70));
     char number[32];
     text_add(v->out, "<g class=\"chart\">");
@@ -317,8 +298,23 @@ static void add_chart(struct svg *v, int i)
         add_text(v, "a", x, bottom + 16, draw_number((double)k * tick, v->p->time_unit, number));
     }
     text_add(v->out, "</g>\n");
-    for (int rank = 0; rank < c->ranks; rank++)
-        add_row(v, i, rank);
+    for (int rank = 0; rank < c->ranks; rank++) {
+        text_add(v->out, "<g class=\"row\" data-rank=\"%d\">", rank);
+        if (v->row >= 12 || rank % 8 == 0)
+            text_add(v->out, "<text class=\"l e\" x=\"%.6g\" y=\"%.6g\">rank %d</text>",
+                     v->left - 6, v->y + v->row / 2 + 4, rank);
+        add_rect(v, "idle", (double[]){v->left, v->y, v->width, v->row});
+        text_add(v->out, "/>\n");
+        for (int64_t k = l->begin[rank]; k < l->begin[rank + 1]; k++)
+            if (c->span[k].end > c->span[k].start)
+                add_box(v, i, k, v->y);
+        if (c->comms > 0)
+            add_lane(v, c, rank);
+        if (c->memory)
+            add_memory(v, &c->memory[rank], v->y + v->row + v->lane);
+        text_add(v->out, "</g>\n");
+        v->y += v->row + v->lane + v->spark + 3;
+    }
     v->y += AXIS;
     text_add(v->out, "</g>\n");
     v->y += GAP;

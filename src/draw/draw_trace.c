@@ -72,20 +72,6 @@ static int track_of(const struct trace *t, int64_t i)
     return t->l->lane[i] == DRAW_LOWER ? TRACK_PAIR : TRACK_WORK;
 }
 
-static void add_slice(struct trace *t, int64_t i)
-{
-    const struct draw_span *s = &t->c->span[i];
-    char label[DRAW_LABEL_MAX];
-    begin(t, "X", s->rank, track_of(t, i));
-    text_add(t->out, ",\"name\":");
-    draw_add_json(t->out, draw_label(t->c, s, label));
-    text_add(t->out, ",\"cat\":\"%s\",\"ts\":%.15g,\"dur\":%.15g", draw_kind_name(s->kind),
-             micros(t, s->start), micros(t, s->end - s->start));
-    if (s->kind < DRAW_MESSAGE)
-        text_add(t->out, ",\"args\":{\"stage\":%d,\"microbatch\":%d}", s->stage, s->mb);
-    text_add(t->out, "}");
-}
-
 static void add_message(struct trace *t, const struct draw_message *m)
 {
     if (m->end > m->start) {
@@ -122,8 +108,18 @@ static enum err add_chart(struct trace *t, const struct draw_layout *l)
     TRY(mem_new(t->c->ranks, sizeof *t->named, "a trace's links", &t->named));
     for (int rank = 0; rank < t->c->ranks; rank++) {
         add_process(t, rank);
-        for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++)
-            add_slice(t, i);
+        for (int64_t i = t->l->begin[rank]; i < t->l->begin[rank + 1]; i++) {
+            const struct draw_span *s = &t->c->span[i];
+            char label[DRAW_LABEL_MAX];
+            begin(t, "X", rank, track_of(t, i));
+            text_add(t->out, ",\"name\":");
+            draw_add_json(t->out, draw_label(t->c, s, label));
+            text_add(t->out, ",\"cat\":\"%s\",\"ts\":%.15g,\"dur\":%.15g", draw_kind_name(s->kind),
+                     micros(t, s->start), micros(t, s->end - s->start));
+            if (s->kind < DRAW_MESSAGE)
+                text_add(t->out, ",\"args\":{\"stage\":%d,\"microbatch\":%d}", s->stage, s->mb);
+            text_add(t->out, "}");
+        }
         for (int64_t i = 0; t->c->memory && i < t->c->memory[rank].n; i++) {
             const struct draw_point *m = &t->c->memory[rank].point[i];
             begin(t, "C", rank, 0);

@@ -147,25 +147,19 @@ double sim_wire(const struct sim_cost *c, int64_t i)
     return c->bandwidth > 0 ? c->bytes / c->bandwidth : 0;
 }
 
-/* A rank sends to few others, so its links are a short list. */
-static struct link *find_link(struct play *k, int from, int to)
-{
-    int at = k->first_link[from];
-    while (at > 0 && k->link[at - 1].to != to)
-        at = k->link[at - 1].next;
-    if (at == 0) {
-        k->link[k->links++] = (struct link){.to = to, .next = k->first_link[from]};
-        at = k->first_link[from] = k->links;
-    }
-    return &k->link[at - 1];
-}
-
 static void send(struct play *k, int rank, int64_t i)
 {
     struct sched_instr in = k->s->instr[i];
     double wire = sim_wire(k->cost, i), now = k->clock[rank], end = now + wire;
-    if (wire > 0) {
-        struct link *l = find_link(k, rank, in.peer);
+    if (wire > 0) { /* a rank sends to few others, so its links are a short list */
+        int at = k->first_link[rank];
+        while (at > 0 && k->link[at - 1].to != in.peer)
+            at = k->link[at - 1].next;
+        if (at == 0) {
+            k->link[k->links++] = (struct link){.to = in.peer, .next = k->first_link[rank]};
+            at = k->first_link[rank] = k->links;
+        }
+        struct link *l = &k->link[at - 1];
         end = (l->free > now ? l->free : now) + wire;
         l->free = end;
         k->r->sending[rank] += wire;

@@ -10,6 +10,7 @@
 #include "model/model.h"
 #include "base/err.h"
 #include "base/text.h"
+#include "draw/draw.h"
 #include "mesh/mesh.h"
 #include "sched/sched.h"
 
@@ -102,5 +103,34 @@ const char *sim_bubble_words(double share, int decimals, char buf[SIM_BUBBLE_MAX
 void sim_json(const struct sched *s, const struct sim_result *r, struct text *out);
 /* A readable summary table. */
 void sim_summary(const struct sched *s, const struct sim_result *r, struct text *out);
+
+/* ---- pictures (sim_picture.c) ---- */
+
+/* What time and memory over time are counted in. */
+struct sim_bytes {
+    double scale;         /* of time, to the unit of the picture; 0: 1 */
+    double activation;    /* no bytes below: what one activation counts */
+    const int64_t *fixed; /* borrowed; [p] a rank's memory without activations; NULL: no bytes */
+    const int64_t *slot;  /* borrowed; [stages] of an activation, from when it is received */
+    const int64_t *save;  /* borrowed; [stages] of what its forward saves beside, from then on */
+    const int64_t *keep;  /* borrowed; [stages] what is kept between I and W */
+};
+
+struct sim_picture {
+    struct draw_chart chart; /* points into the rest */
+    struct draw_span *span;
+    struct draw_message *message;
+    struct draw_comm *comm;
+    struct draw_curve *memory;
+    struct draw_point *point;
+    char title[96], facts[384];
+};
+
+/* The result must have events. bytes NULL: the same time, memory in activations of a (stage,
+ * microbatch). Errors: ERR_MEMORY. Released by sim_picture_free, also after an error. */
+enum err sim_picture_make(const struct sched *s, const struct sim_result *r,
+                          const struct sim_cost *cost, const struct sim_bytes *bytes,
+                          struct sim_picture *out);
+void sim_picture_free(struct sim_picture *p);
 
 #endif

@@ -17,7 +17,7 @@
  * start of its R on; where there is such a thing, activations kept in full are counted. Forward
  * only, it ends when its result has left.
  */
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 
 #include "base/mem.h"
 #include "base/num.h"
@@ -114,39 +114,31 @@ static void add_spans(struct maker *k)
     }
 }
 
-static void add_messages(struct maker *k)
+/* Messages on their links, and where `lanes` sums and gathers, whose times are known then. */
+static void add_messages(struct maker *k, bool lanes)
 {
-    for (int rank = 0; rank < k->s->p; rank++) {
-        for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
-            struct sched_instr in = k->s->instr[i];
-            int way = sim_way(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
-            if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
-                continue;
-            double wire = sim_wire(k->cost, i), end = k->r->event[i].end - k->cost->latency;
-            k->p->message[k->p->chart.messages++] = (struct draw_message){
-                .start = k->scale * (end - wire), .end = k->scale * end, .from = rank,
-                .to = in.peer, .stage = in.stage, .mb = in.mb, .back = way == 1,
-                .cause = unit_of(k, in.stage, in.mb)->made[way] - 1,
-                .use = unit_of(k, to, in.mb)->used[way] - 1,
-            };
-        }
-    }
-}
-
-static void add_comms(struct maker *k)
-{
+    struct draw_chart *c = &k->p->chart;
     for (int rank = 0; rank < k->s->p; rank++)
         for (int64_t i = k->s->begin[rank]; i < k->s->begin[rank + 1]; i++) {
             struct sched_instr in = k->s->instr[i];
             struct sim_event e = k->r->event[i];
-            if (sums(in) && e.end > e.start)
-                k->p->comm[k->p->chart.comms++] = (struct draw_comm){
+            int way = sim_way(in.op), to = way == 0 ? in.stage + 1 : in.stage - 1;
+            if (lanes && sums(in) && e.end > e.start)
+                k->p->comm[c->comms++] = (struct draw_comm){
                     .start = k->scale * e.start, .end = k->scale * e.end, .rank = rank,
                     .stage = in.stage,
                     .kind = in.op == SCHED_REDUCE ? DRAW_SUM : DRAW_GATHER};
+            if (in.op != SCHED_SEND_F && in.op != SCHED_SEND_B)
+                continue;
+            double wire = sim_wire(k->cost, i), end = e.end - k->cost->latency;
+            k->p->message[c->messages++] = (struct draw_message){
+                .start = k->scale * (end - wire), .end = k->scale * end, .from = rank,
+                .to = in.peer, .stage = in.stage, .mb = in.mb, .back = way == 1,
+                .cause = unit_of(k, in.stage, in.mb)->made[way] - 1,
+                .use = unit_of(k, to, in.mb)->used[way] - 1};
         }
-    if (k->p->chart.comms > 0)
-        k->p->chart.end = fmax(k->p->chart.end, k->scale * k->r->step);
+    if (c->comms > 0)
+        c->end = fmax(c->end, k->scale * k->r->step);
 }
 
 /* ---- memory ---- */
@@ -288,9 +280,7 @@ static enum err make(struct maker *k)
                                    .span = p->span, .memory = p->memory, .message = p->message,
                                    .comm = p->comm};
     add_spans(k);
-    add_messages(k);
-    if (k->r->sums) /* else no such times are known */
-        add_comms(k);
+    add_messages(k, k->r->sums);
     add_memory(k);
     add_words(k);
     return ERR_OK;

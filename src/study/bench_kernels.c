@@ -80,14 +80,15 @@ static enum err time_call(const struct bench *b, struct dev *d, const struct op 
     return ERR_OK;
 }
 
-/* The best square GEMM: sides double while one takes less than the budget. */
-static enum err gemm_ceiling(struct bench *b, struct dev *d)
+enum err bench_ceilings(struct bench *b, struct dev *d)
 {
-    for (int64_t n = 512; n <= 8192; n *= 2) {
+    struct op copy = {.kind = OP_COPY, .copy = {CALLS_THERE, CALLS_THERE, CALLS_FLAT_MAX}};
+    double s;
+    for (int64_t n = 512; n <= 8192; n *= 2) { /* while one takes less than the budget */
         struct op op = {.kind = OP_GEMM, .gemm = {.m = n, .n = n, .k = n, .trans_b = true,
                                                   .c = CALLS_THERE, .a = CALLS_THERE,
                                                   .b = CALLS_THERE}};
-        double s, flops = 2.0 * (double)n * (double)n * (double)n;
+        double flops = 2.0 * (double)n * (double)n * (double)n;
         TRY(time_call(b, d, &op, &s));
         if (flops / s > b->gemm) {
             b->gemm = flops / s;
@@ -96,14 +97,6 @@ static enum err gemm_ceiling(struct bench *b, struct dev *d)
         if (8 * s > 4 * bench_budget(b))
             break;
     }
-    return ERR_OK;
-}
-
-enum err bench_ceilings(struct bench *b, struct dev *d)
-{
-    struct op copy = {.kind = OP_COPY, .copy = {CALLS_THERE, CALLS_THERE, CALLS_FLAT_MAX}};
-    double s;
-    TRY(gemm_ceiling(b, d));
     b->copy_bytes = CALLS_FLAT_MAX;
     TRY(time_call(b, d, &copy, &s));
     b->copy = 2.0 * (double)CALLS_FLAT_MAX / s;

@@ -131,28 +131,6 @@ void bench_report_links(const struct bench *b)
 
 /* ---- the profile ---- */
 
-static void add_call(const struct bench_call *b, struct text *t)
-{
-    const struct calls_call *c = &b->call;
-    const struct op_row *row = &op_rows[c->op.kind];
-    const char *flag[OP_FLAGS];
-    int flags = op_flags(&c->op, flag);
-    bool first = true;
-    text_add(t, "\n    {\"op\": \"%s\", \"class\": \"%s\", \"sizes\": {", row->name,
-             op_class_name(c->class));
-    for (const struct op_field *f = row->field; f->name; f++) {
-        if (f->kind != FIELD_EXTENT && f->kind != FIELD_STRIDE)
-            continue;
-        text_add(t, "%s\"%s\": %lld", first ? "" : ", ", f->name, (long long)op_get(&c->op, f));
-        first = false;
-    }
-    text_add(t, "}, \"flags\": [");
-    for (int i = 0; i < flags; i++)
-        text_add(t, "%s\"%s\"", i ? ", " : "", flag[i]);
-    text_add(t, "], \"count\": %lld, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.17g}",
-             (long long)c->count, c->flops, c->bytes, b->seconds);
-}
-
 enum err bench_profile(const struct bench *b, const char *path)
 {
     struct text t = {0};
@@ -165,8 +143,23 @@ enum err bench_profile(const struct bench *b, const char *path)
              (long long)b->copy_bytes);
     text_add(&t, "  \"step_tokens\": %lld,\n  \"calls\": [", (long long)b->tokens);
     for (int i = 0; i < b->calls; i++) {
-        text_add(&t, "%s", i ? "," : "");
-        add_call(&b->call[i], &t);
+        const struct calls_call *c = &b->call[i].call;
+        const struct op_row *row = &op_rows[c->op.kind];
+        const char *flag[OP_FLAGS], *between = "";
+        int flags = op_flags(&c->op, flag);
+        text_add(&t, "%s\n    {\"op\": \"%s\", \"class\": \"%s\", \"sizes\": {", i ? "," : "",
+                 row->name, op_class_name(c->class));
+        for (const struct op_field *f = row->field; f->name; f++) {
+            if (f->kind != FIELD_EXTENT && f->kind != FIELD_STRIDE)
+                continue;
+            text_add(&t, "%s\"%s\": %lld", between, f->name, (long long)op_get(&c->op, f));
+            between = ", ";
+        }
+        text_add(&t, "}, \"flags\": [");
+        for (int k = 0; k < flags; k++)
+            text_add(&t, "%s\"%s\"", k ? ", " : "", flag[k]);
+        text_add(&t, "], \"count\": %lld, \"flops\": %.17g, \"bytes\": %.17g, \"seconds\": %.17g}",
+                 (long long)c->count, c->flops, c->bytes, b->call[i].seconds);
     }
     text_add(&t, "%s],\n  \"links\": [", b->calls ? "\n  " : "");
     bool links = b->points[0] > 0; /* of one all were measured */

@@ -12,65 +12,45 @@
 #include "study/pictures.h"
 #include "config/options.h"
 #include "config/schedule.h"
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { MEASURED, SIMULATED, CHARTS };
 
-struct both {
-    struct sim_picture made[CHARTS];
-    struct draw_chart chart[CHARTS];
-    char facts[CHARTS][160];
-};
-
-static enum err make_pictures(const struct compare *c, struct both *p)
-{
-    static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
-    const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
-    char bubble[SIM_BUBBLE_MAX];
-    for (int i = 0; i < CHARTS; i++) {
-        TRY(sim_picture_make(&c->s->sched, r[i], &c->used, &(struct sim_bytes){.scale = 1e3},
-                             &p->made[i]));
-        p->chart[i] = p->made[i].chart;
-        p->chart[i].title = title[i];
-        snprintf(p->facts[i], sizeof p->facts[i], "%.2f ms, bubble %s",
-                 1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
-                 sim_bubble_words(i == MEASURED ? c->bubble : c->sim.bubble_fraction, 1, bubble));
-        p->chart[i].facts = p->facts[i];
-    }
-    return ERR_OK;
-}
-
 static enum err write_files(const struct compare *c, const struct compare_words *w,
                             const struct plait_compare *a, const char *const path[PICTURES_FILES])
 {
-    struct both both = {0};
+    static const char *const title[CHARTS] = {"measured", "simulated with the measured costs"};
+    const struct sim_result *r[CHARTS] = {&c->seen, &c->sim};
+    struct sim_picture made[CHARTS] = {{.span = NULL}};
+    struct draw_chart chart[CHARTS];
+    char facts[CHARTS][160], bubble[SIM_BUBBLE_MAX];
     struct text costs = {0};
     struct draw_page page = {.title = w->title, .time_unit = "ms", .memory_unit = "activations",
-                             .seconds = 1e-3, .chart = both.chart, .charts = CHARTS,
+                             .seconds = 1e-3, .chart = chart, .charts = CHARTS,
                              .table = w->table, .tables = COMPARE_TABLES, .above = 1,
                              .pictured = true, .summary = (const char *const *)w->line,
                              .summaries = w->lines};
-    enum err err = make_pictures(c, &both);
+    enum err err = ERR_OK;
+    for (int i = 0; i < CHARTS && err == ERR_OK; i++) {
+        err = sim_picture_make(&c->s->sched, r[i], &c->used, &(struct sim_bytes){.scale = 1e3},
+                               &made[i]);
+        snprintf(facts[i], sizeof facts[i], "%.2f ms, bubble %s",
+                 1e3 * (i == MEASURED ? c->makespan : r[i]->makespan),
+                 sim_bubble_words(r[i]->bubble_fraction, 1, bubble));
+        chart[i] = made[i].chart;
+        chart[i].title = title[i];
+        chart[i].facts = facts[i];
+    }
     if (err == ERR_OK && a->costs)
         compare_costs(c, &costs);
     if (err == ERR_OK)
         err = pictures_put(&page, path, &costs);
     text_free(&costs);
     for (int i = 0; i < CHARTS; i++)
-        sim_picture_free(&both.made[i]);
+        sim_picture_free(&made[i]);
     return err;
-}
-
-static enum err check_asked(const struct plait_compare *a, const char *const path[PICTURES_FILES])
-{
-    if (a->skip < -1)
-        FAIL(ERR_CONFIG, "compare: skip %lld is not a number of steps; use 0 or more",
-             (long long)a->skip);
-    if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
-        FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
-    return pictures_check("compare: two results", path);
 }
 
 static enum err read_config(const char *run, struct options *o)
@@ -114,7 +94,12 @@ enum err compare_run(const struct plait_compare *a, struct text *out)
     struct compare_words w = {0};
     struct text note = {0};
     const char *const path[PICTURES_FILES] = {a->svg, a->html, a->perfetto, a->costs};
-    TRY(check_asked(a, path));
+    if (a->skip < -1)
+        FAIL(ERR_CONFIG, "compare: skip %lld is not a number of steps; use 0 or more",
+             (long long)a->skip);
+    if (a->format && strcmp(a->format, "text") != 0 && strcmp(a->format, "json") != 0)
+        FAIL(ERR_CONFIG, "compare: format \"%.64s\" is not known; use text or json", a->format);
+    TRY(pictures_check("compare: two results", path));
     TRY(read_config(a->run, &o));
     for (int i = 0; i < PICTURES_FILES; i++)
         TRY(files_apart_folder("compare", path[i], a->run, &o));

@@ -28,27 +28,6 @@ static double apart(double measured, double simulated)
 
 /* ---- tables ---- */
 
-/* Figures that are not known are dashes. */
-static void make_step(const struct compare *c, struct compare_words *w)
-{
-    static const char *const head[STEP_COLUMNS] = {"step (medians)", "measured", "simulated",
-                                                   "predicted before the run"};
-    const double share[] = {c->bubble, c->sim.bubble_fraction, c->s->bubble};
-    struct draw_table *t = &w->table[COMPARE_STEP];
-    *t = pictures_table(&w->cells, "Step", STEP_COLUMNS, head);
-    pictures_word(&w->cells, "bubble, % of the step");
-    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
-                     (double[]){100 * share[0], 100 * share[1], 100 * share[2]});
-    pictures_word(&w->cells, "bubble, % over ideal time");
-    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
-                     (double[]){100 * sim_over_ideal(share[0]), 100 * sim_over_ideal(share[1]),
-                                100 * sim_over_ideal(share[2])});
-    pictures_word(&w->cells, "first to last action, ms");
-    pictures_numbers(&w->cells, "%.2f %.2f %.2f",
-                     (double[]){1e3 * c->makespan, 1e3 * c->sim.makespan, NAN});
-    t->rows += 3;
-}
-
 /* What a rank does n times in a step. n NAN: that is not counted; simulated NAN: the simulator has
  * no such time; alike: what is measured and what is simulated can be held against each other. */
 static void add_row(struct compare_words *w, int rank, const char *name, double n, double measured,
@@ -60,30 +39,6 @@ static void add_row(struct compare_words *w, int rank, const char *name, double 
                      (double[]){n, 1e3 * measured / n, 1e3 * measured, 1e3 * simulated,
                                 alike ? apart(measured, simulated) : NAN});
     w->table[COMPARE_ACTIONS].rows++;
-}
-
-static void make_actions(const struct compare *c, struct compare_words *w)
-{
-    static const char *const head[RANK_COLUMNS] = {
-        "rank", "action", "actions", "ms an action", "measured ms", "simulated ms", "apart %"};
-    w->table[COMPARE_ACTIONS] =
-        pictures_table(&w->cells, "Ranks and actions, means of a step", RANK_COLUMNS, head);
-    for (int r = 0; r < c->s->sched.p; r++) {
-        const struct compare_rank *m = &c->measured[r], *s = &c->simulated[r];
-        for (int k = 0; k < COMPARE_KINDS; k++)
-            if (m->count[k] > 0)
-                add_row(w, r, sched_op_name(k), (double)m->count[k], m->busy[k], s->busy[k], true);
-        add_row(w, r, "waiting", NAN, m->waiting, s->waiting, false);
-        add_row(w, r, "sending", NAN, m->sending, NAN, false);
-        for (int i = 0; i < COMPARE_ENDS; i++) { /* with what it was predicted to take */
-            enum sched_op op = compare_end[i];
-            double predicted = c->rated ? s->end[op] : NAN;
-            bool starts = op == SCHED_REDUCE || op == SCHED_GATHER; /* and how long that took */
-            if (m->ends[op] > 0)
-                add_row(w, r, sched_op_name(op), (double)m->ends[op], m->end[op], predicted,
-                        c->rated && !starts);
-        }
-    }
 }
 
 /* ---- the summary ---- */
@@ -132,28 +87,20 @@ static enum err end_line(struct compare_words *w, struct text *line)
     return ERR_OK;
 }
 
-/* The run's name without slashes at its end. */
-static void add_run(const char *run, struct text *out)
-{
-    size_t n = strlen(run);
-    while (n > 1 && run[n - 1] == '/')
-        n--;
-    text_add(out, "%.*s", (int)n, run);
-}
-
 static enum err make_summary(const struct compare *c, const char *run, struct compare_words *w)
 {
     const struct sched *s = &c->s->sched;
     char bubble[3][SIM_BUBBLE_MAX];
     struct text t = {0}, title = {0};
-    add_run(run, &title);
-    text_add(&title, ": %s, measured and simulated", s->name);
+    int n = (int)strlen(run);
+    while (n > 1 && run[n - 1] == '/')
+        n--;
+    text_add(&title, "%.*s: %s, measured and simulated", n, run, s->name);
     TRY(text_done(&title, &w->title));
-    add_run(run, &t);
-    text_add(&t, ": %s on %d pipeline rank%s, %d microbatch%s; %lld of %lld step%s, the first %lld "
-                 "left out", s->name, s->p, text_plural(s->p, "s"), s->m, text_plural(s->m, "es"),
-             (long long)(c->steps - c->first), (long long)c->steps, text_plural(c->steps, "s"),
-             (long long)c->first);
+    text_add(&t, "%.*s: %s on %d pipeline rank%s, %d microbatch%s; %lld of %lld step%s, the first "
+                 "%lld left out", n, run, s->name, s->p, text_plural(s->p, "s"), s->m,
+             text_plural(s->m, "es"), (long long)(c->steps - c->first), (long long)c->steps,
+             text_plural(c->steps, "s"), (long long)c->first);
     TRY(end_line(w, &t));
     if (c->cut > 0) {
         text_add(&t, "the run ended amid a step: %lld byte%s of its records %s left out",
@@ -174,14 +121,49 @@ static enum err make_summary(const struct compare *c, const char *run, struct co
 
 enum err compare_words_make(const struct compare *c, const char *run, struct compare_words *out)
 {
-    int64_t cells = STEP_COLUMNS * STEP_ROWS +
-                    (int64_t)RANK_COLUMNS * (1 + (int64_t)RANK_ROWS * c->s->sched.p);
+    static const char *const step[STEP_COLUMNS] = {"step (medians)", "measured", "simulated",
+                                                   "predicted before the run"};
+    static const char *const action[RANK_COLUMNS] = {
+        "rank", "action", "actions", "ms an action", "measured ms", "simulated ms", "apart %"};
+    const double share[] = {c->bubble, c->sim.bubble_fraction, c->s->bubble};
+    int64_t most = STEP_COLUMNS * STEP_ROWS +
+                   (int64_t)RANK_COLUMNS * (1 + (int64_t)RANK_ROWS * c->s->sched.p);
+    struct pictures_cells *cells = &out->cells;
     *out = (struct compare_words){0};
     TRY(make_summary(c, run, out));
-    TRY(pictures_cells_new(cells, &out->cells));
-    make_step(c, out);
-    make_actions(c, out);
-    ENSURE(out->cells.n <= cells);
+    TRY(pictures_cells_new(most, cells));
+    out->table[COMPARE_STEP] = pictures_table(cells, "Step", STEP_COLUMNS, step);
+    out->table[COMPARE_STEP].rows += 3;
+    pictures_word(cells, "bubble, % of the step");
+    pictures_numbers(cells, "%.2f %.2f %.2f",
+                     (double[]){100 * share[0], 100 * share[1], 100 * share[2]});
+    pictures_word(cells, "bubble, % over ideal time");
+    pictures_numbers(cells, "%.2f %.2f %.2f",
+                     (double[]){100 * sim_over_ideal(share[0]), 100 * sim_over_ideal(share[1]),
+                                100 * sim_over_ideal(share[2])});
+    pictures_word(cells, "first to last action, ms"); /* not known before the run: a dash */
+    pictures_numbers(cells, "%.2f %.2f %.2f",
+                     (double[]){1e3 * c->makespan, 1e3 * c->sim.makespan, NAN});
+    out->table[COMPARE_ACTIONS] =
+        pictures_table(cells, "Ranks and actions, means of a step", RANK_COLUMNS, action);
+    for (int r = 0; r < c->s->sched.p; r++) {
+        const struct compare_rank *m = &c->measured[r], *s = &c->simulated[r];
+        for (int k = 0; k < COMPARE_KINDS; k++)
+            if (m->count[k] > 0)
+                add_row(out, r, sched_op_name(k), (double)m->count[k], m->busy[k], s->busy[k],
+                        true);
+        add_row(out, r, "waiting", NAN, m->waiting, s->waiting, false);
+        add_row(out, r, "sending", NAN, m->sending, NAN, false);
+        for (int i = 0; i < COMPARE_ENDS; i++) { /* with what it was predicted to take */
+            enum sched_op op = compare_end[i];
+            double predicted = c->rated ? s->end[op] : NAN;
+            bool starts = op == SCHED_REDUCE || op == SCHED_GATHER; /* and how long that took */
+            if (m->ends[op] > 0)
+                add_row(out, r, sched_op_name(op), (double)m->ends[op], m->end[op], predicted,
+                        c->rated && !starts);
+        }
+    }
+    ENSURE(cells->n <= most);
     return ERR_OK;
 }
 
@@ -249,17 +231,6 @@ static void json_rank(const char *name, const struct compare_rank *m, bool ends,
     text_add(out, "}");
 }
 
-/* The bubbles over ideal time; null where a share has none. */
-static void json_over_ideal(const char *name, double share, struct text *out)
-{
-    double over = sim_over_ideal(share);
-    text_add(out, " \"over_ideal_%s\": ", name);
-    if (isfinite(over))
-        text_add(out, "%.9g,", over);
-    else
-        text_add(out, "null,");
-}
-
 void compare_json(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
@@ -267,13 +238,20 @@ void compare_json(const struct compare *c, struct text *out)
     text_add_json(out, s->name);
     text_add(out, ", \"p\": %d, \"m\": %d, \"v\": %d, \"steps\": %lld, \"left_out\": %lld,\n", s->p,
              s->m, s->v, (long long)c->steps, (long long)c->first);
-    text_add(out,
-             " \"bubble_measured\": %.9g, \"bubble_simulated\": %.9g, "
-             "\"bubble_predicted\": %.9g,\n",
-             c->bubble, c->sim.bubble_fraction, c->s->bubble);
-    json_over_ideal("measured", c->bubble, out);
-    json_over_ideal("simulated", c->sim.bubble_fraction, out);
-    json_over_ideal("predicted", c->s->bubble, out);
+    const struct { const char *name; double share; } bubble[] = {
+        {"measured", c->bubble}, {"simulated", c->sim.bubble_fraction},
+        {"predicted", c->s->bubble}};
+    for (int i = 0; i < 3; i++)
+        text_add(out, " \"bubble_%s\": %.9g,", bubble[i].name, bubble[i].share);
+    text_add(out, "\n");
+    for (int i = 0; i < 3; i++) { /* over ideal time; null where a share has none */
+        double over = sim_over_ideal(bubble[i].share);
+        text_add(out, " \"over_ideal_%s\": ", bubble[i].name);
+        if (isfinite(over))
+            text_add(out, "%.9g,", over);
+        else
+            text_add(out, "null,");
+    }
     text_add(out, "\n \"makespan_measured\": %.9g, \"makespan_simulated\": %.9g, "
                   "\"latency\": %.9g, \"fetch\": %.9g,\n \"ranks\": [", c->makespan,
              c->sim.makespan, c->latency, c->fetch);

@@ -155,36 +155,28 @@ static enum err share_out(struct played *x)
     return ERR_OK;
 }
 
-/* Without a model there are pipeline ranks alone. */
-static enum err read_rates(const struct plait_sim *s, struct caps *out)
-{
-    const struct plait_rates *r = &s->rates;
-    TRY(links_read("simulation", r->latency, r->bandwidth, r->memory_bandwidth, out));
-    if (out->memory > 0 && !s->model)
-        FAIL(ERR_CONFIG,
-             "simulation: memory bandwidth of %g bytes a unit of time is for the weights of a "
-             "model, and there is none; give one (--model FILE), or leave it out",
-             out->memory);
-    for (int i = 0; i < AXIS_COUNT && !s->model; i++) {
-        const struct caps_link *l = &out->axis[i], *pp = &out->axis[AXIS_PP];
-        if (l->latency != pp->latency || l->bandwidth != pp->bandwidth)
-            FAIL(ERR_CONFIG, "simulation: a rate of %s is not that of pp, and without a model "
-                             "(--model FILE) ranks differ on pp alone; write one number",
-                 mesh_axis_name((enum axis)i));
-    }
-    return ERR_OK;
-}
-
 enum err play_make(const struct play_args *a, struct played *out)
 {
     const struct plait_sim *s = a->sim;
     struct sim_cost *c = &out->cost;
+    const struct caps_link *pp = &out->caps.axis[AXIS_PP];
     *out = (struct played){0};
-    TRY(read_rates(s, &out->caps));
+    TRY(links_read("simulation", s->rates.latency, s->rates.bandwidth, s->rates.memory_bandwidth,
+                   &out->caps));
+    if (out->caps.memory > 0 && !s->model)
+        FAIL(ERR_CONFIG, "simulation: memory bandwidth of %g bytes a unit of time is for the "
+                         "weights of a model, and there is none; give one (--model FILE), or leave "
+                         "it out", out->caps.memory);
+    for (int i = 0; i < AXIS_COUNT && !s->model; i++) /* there are pipeline ranks alone */
+        if (out->caps.axis[i].latency != pp->latency ||
+            out->caps.axis[i].bandwidth != pp->bandwidth)
+            FAIL(ERR_CONFIG, "simulation: a rate of %s is not that of pp, and without a model "
+                             "(--model FILE) ranks differ on pp alone; write one number",
+                 mesh_axis_name((enum axis)i));
     if ((s->scale != NULL) + (s->costs != NULL) + (s->model != NULL) > 1)
         FAIL(ERR_CONFIG, "simulation: scale, costs and model each say what stages cost; use one, "
                          "or a model whose configuration has parallel.costs");
-    *c = default_costs(s, &out->caps.axis[AXIS_PP]);
+    *c = default_costs(s, pp);
     TRY(s->model ? play_model(a, out) : prove(a, out));
     if (c->bandwidth > 0 && !(c->bytes > 0) && !s->model) /* whose one stage sends nothing */
         FAIL(ERR_CONFIG, "simulation: bandwidth %g needs the size of a message; add bytes "

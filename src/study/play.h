@@ -8,7 +8,7 @@
 
 #include "plait.h"
 #include "setup/setup.h"
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 
 struct play_args {
     const struct plait_sim *sim; /* borrowed; costs, model */

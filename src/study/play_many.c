@@ -18,53 +18,46 @@ static int microbatches(const struct sched *s)
     return s->m / s->slices;
 }
 
-/* What is said where some schedule has it: the end of a step, collectives inside actions. */
-struct columns { bool ends, inside; };
-
-static void add_line(const struct played *x, int width, struct columns c, struct text *out)
-{
-    const struct sim_result *r = &x->result;
-    const struct sched *s = x->s;
-    double waiting = 0, message = 0, inside = 0, all = r->p * r->makespan;
-    int64_t messages = 0;
-    for (int64_t i = 0; i < s->begin[s->p]; i++)
-        messages += s->instr[i].op == SCHED_SEND_F || s->instr[i].op == SCHED_SEND_B;
-    for (int rank = 0; rank < r->p; rank++) {
-        waiting += r->waiting[rank];
-        message += r->message[rank];
-        inside += r->inside_exposed[rank];
-    }
-    char step[32] = "", exposed[32] = "";
-    if (c.ends)
-        snprintf(step, sizeof step, " %10.6g", r->step);
-    if (c.inside)
-        snprintf(exposed, sizeof exposed, " %9.2f", all > 0 ? 100 * inside / all : 0);
-    text_add(out, "%-*s %3d %10.6g%s %10.6g %9.2f %12.2f %7.2f %9.2f %9.2f%s %12.4g %9lld %9d\n",
-             width, s->name, s->v, r->makespan, step, r->cost, 100 * r->bubble_fraction,
-             100 * sim_over_ideal(r->bubble_fraction), 100 * r->bubble_rate,
-             all > 0 ? 100 * waiting / all : 0, all > 0 ? 100 * message / all : 0, exposed,
-             play_kept(x), (long long)messages, s->replicas);
-}
-
 static void add_table(const struct played *x, int n, struct text *out)
 {
     int width = 8, m = microbatches(x[0].s);
-    struct columns c = {false, false};
+    bool ends = false, insides = false; /* said where some schedule has it */
     for (int i = 0; i < n; i++) {
-        c.ends = c.ends || x[i].result.step > x[i].result.makespan;
-        c.inside = c.inside || x[i].cost.inside;
+        ends = ends || x[i].result.step > x[i].result.makespan;
+        insides = insides || x[i].cost.inside;
         width = (int)num_max(width, (int64_t)strlen(x[i].s->name));
     }
-    text_add(out,
-             "%d rank%s, %d microbatch%s; times and activations of a rank's share of the "
-             "model;\nthe bubble as a share of the step, and over ideal time\n\n",
-             x[0].s->p, text_plural(x[0].s->p, "s"), m, text_plural(m, "es"));
+    text_add(out, "%d rank%s, %d microbatch%s; times and activations of a rank's share of the "
+                  "model;\nthe bubble as a share of the step, and over ideal time\n\n", x[0].s->p,
+             text_plural(x[0].s->p, "s"), m, text_plural(m, "es"));
     text_add(out, "%-*s %3s %10s%s %10s %9s %12s %7s %9s %9s%s %12s %9s %9s\n", width, "schedule",
-             "v", "makespan", c.ends ? "       step" : "", "cost", "bubble %", "over ideal %",
-             "rate %", "waiting %", "message %", c.inside ? "  inside %" : "", "activations",
+             "v", "makespan", ends ? "       step" : "", "cost", "bubble %", "over ideal %",
+             "rate %", "waiting %", "message %", insides ? "  inside %" : "", "activations",
              "messages", "replicas");
-    for (int i = 0; i < n; i++)
-        add_line(&x[i], width, c, out);
+    for (int i = 0; i < n; i++) {
+        const struct sched *s = x[i].s;
+        const struct sim_result *r = &x[i].result;
+        double waiting = 0, message = 0, inside = 0, all = r->p * r->makespan;
+        char step[32] = "", exposed[32] = "";
+        int64_t messages = 0;
+        for (int64_t k = 0; k < s->begin[s->p]; k++)
+            messages += s->instr[k].op == SCHED_SEND_F || s->instr[k].op == SCHED_SEND_B;
+        for (int rank = 0; rank < r->p; rank++) {
+            waiting += r->waiting[rank];
+            message += r->message[rank];
+            inside += r->inside_exposed[rank];
+        }
+        if (ends)
+            snprintf(step, sizeof step, " %10.6g", r->step);
+        if (insides)
+            snprintf(exposed, sizeof exposed, " %9.2f", all > 0 ? 100 * inside / all : 0);
+        text_add(out, "%-*s %3d %10.6g%s %10.6g %9.2f %12.2f %7.2f %9.2f %9.2f%s %12.4g %9lld "
+                      "%9d\n", width, s->name, s->v, r->makespan, step, r->cost,
+                 100 * r->bubble_fraction, 100 * sim_over_ideal(r->bubble_fraction),
+                 100 * r->bubble_rate, all > 0 ? 100 * waiting / all : 0,
+                 all > 0 ? 100 * message / all : 0, exposed, play_kept(&x[i]), (long long)messages,
+                 s->replicas);
+    }
     for (int i = 0; i < n; i++)
         if (sched_lacks_chunks(x[i].s->name, x[i].s->p, x[i].s->v))
             text_add(out, "warning: %s gains by several chunks a rank, and has one; %s@2 makes "

@@ -20,15 +20,29 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the command line says takes the place of what the configuration says; a file named there
- * says its own shape. */
-static enum err set_asked(const struct play_args *a, struct options *o)
+/* What the command line says takes the place of what the configuration says; a schedule's file says
+ * its own shape. */
+static enum err read_options(const struct play_args *a, struct options *o)
 {
+    struct file_use in[FILES_OPTIONS];
     const char *path = a->schedule ? play_path(a->schedule) : NULL;
     int m = a->m;
+    TRY(options_fresh(o));
+    TRY(conf_read_file(&options_table, o, a->sim->model));
+    for (int i = 0; i < a->sim->sets; i++)
+        TRY(conf_set(&options_table, o, a->sim->set[i]));
+    /* None of the files that will be written is one that the configuration names: asked before a
+     * schedule of the call takes the place of its own. */
+    int n = files_of_options(o, in);
+    TRY(files_apart("simulation", a->sim->svg, in, n));
+    TRY(files_apart("simulation", a->sim->html, in, n));
+    TRY(files_apart("simulation", a->sim->perfetto, in, n));
+    if (a->sim->keep != 0)
+        FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
+                         "out, or --model");
     if (a->schedule) {
-        int n = snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s%s",
-                         path ? "file:" : "", path ? path : a->schedule);
+        n = snprintf(o->parallel.schedule, sizeof o->parallel.schedule, "%s%s",
+                     path ? "file:" : "", path ? path : a->schedule);
         if (n >= (int)sizeof o->parallel.schedule)
             FAIL(ERR_CONFIG, "simulation: \"%.80s\" is not the name of a schedule", a->schedule);
     }
@@ -54,26 +68,6 @@ static enum err set_asked(const struct play_args *a, struct options *o)
               !num_mul(o->train.batch, o->parallel.dp, &o->train.batch)))
         FAIL(ERR_CONFIG, "simulation: %d microbatches of %lld samples on %lld data ranks are too "
                          "many", m, (long long)o->parallel.microbatch, (long long)o->parallel.dp);
-    return ERR_OK;
-}
-
-static enum err read_options(const struct play_args *a, struct options *o)
-{
-    struct file_use in[FILES_OPTIONS];
-    TRY(options_fresh(o));
-    TRY(conf_read_file(&options_table, o, a->sim->model));
-    for (int i = 0; i < a->sim->sets; i++)
-        TRY(conf_set(&options_table, o, a->sim->set[i]));
-    /* None of the files that will be written is one that the configuration names: asked before a
-     * schedule of the call takes the place of its own. */
-    int n = files_of_options(o, in);
-    TRY(files_apart("simulation", a->sim->svg, in, n));
-    TRY(files_apart("simulation", a->sim->html, in, n));
-    TRY(files_apart("simulation", a->sim->perfetto, in, n));
-    if (a->sim->keep != 0)
-        FAIL(ERR_CONFIG, "simulation: training keeps an activation whole until its W; leave --keep "
-                         "out, or --model");
-    TRY(set_asked(a, o));
     if (o->parallel.costs[0] && (a->sim->tf != 0 || a->sim->tb != 0 || a->sim->ti != 0 ||
                                  a->sim->tw != 0 || a->sim->tr != 0))
         FAIL(ERR_CONFIG, "simulation: the model's parallel.costs %.200s has all times in it; leave "
@@ -108,29 +102,6 @@ static enum err add_bytes(struct played *x)
     return ERR_OK;
 }
 
-/* Measured times, or factors. */
-static enum err add_scale(struct played *x)
-{
-    double sum = 0;
-    if (x->setup.time) {
-        TRY(mem_new(x->s->stages, sizeof *x->time, "costs of stages", &x->time));
-        memcpy(x->time, x->setup.time, (size_t)x->s->stages * sizeof *x->time);
-        return ERR_OK;
-    }
-    TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
-    TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
-    for (int i = 0; i < x->s->stages; i++) {
-        x->scale[i] = model_flops(&x->setup.model, &x->setup.cut[i], false);
-        x->redo[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
-        sum += x->scale[i];
-    }
-    for (int i = 0; i < x->s->stages; i++) {
-        x->scale[i] *= x->s->stages / sum;
-        x->redo[i] *= x->s->stages / sum;
-    }
-    return ERR_OK;
-}
-
 enum err play_model(const struct play_args *a, struct played *x)
 {
     struct options *o = &x->options;
@@ -147,7 +118,23 @@ enum err play_model(const struct play_args *a, struct played *x)
     x->s = &x->setup.sched;
     x->report = &x->setup.report;
     TRY(add_bytes(x));
-    TRY(add_scale(x));
+    if (x->setup.time) { /* measured times, or factors */
+        TRY(mem_new(x->s->stages, sizeof *x->time, "costs of stages", &x->time));
+        memcpy(x->time, x->setup.time, (size_t)x->s->stages * sizeof *x->time);
+    } else {
+        double sum = 0;
+        TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
+        TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
+        for (int i = 0; i < x->s->stages; i++) {
+            x->scale[i] = model_flops(&x->setup.model, &x->setup.cut[i], false);
+            x->redo[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
+            sum += x->scale[i];
+        }
+        for (int i = 0; i < x->s->stages; i++) {
+            x->scale[i] *= x->s->stages / sum;
+            x->redo[i] *= x->s->stages / sum;
+        }
+    }
     TRY(setup_ends(&x->setup, &x->ends)); /* no time where links and memory take none */
     x->cost.each = x->ends;
     x->cost.overlaps = setup_caps(&x->setup).overlaps;

@@ -102,39 +102,32 @@ static enum err add_tables(struct table *t, int v, struct text *out)
     return ERR_OK;
 }
 
-/* All cells together, each with the chunks it will have: 1, 2 and 4 where none are given. */
-static enum err check_size(const struct table *t, const struct play_list *l, int v)
-{
-    int64_t ranks = 0, microbatches = 0, chunks = 0;
-    for (int r = 0; r < t->rows; r++)
-        ranks += t->p[r];
-    for (int c = 0; c < t->columns; c++)
-        microbatches += t->m[c];
-    for (int i = 0; i < l->n; i++) {
-        const struct sched_kind *kind = sched_kind_find(l->name[i]);
-        int own = l->v[i] ? l->v[i] : v ? v : kind ? kind->chunks : 0;
-        chunks += own ? own : 1 + 2 + 4;
-    }
-    if (ranks * microbatches > PLAY_MAX_UNITS / chunks)
-        FAIL(ERR_CONFIG, "simulation: a table of %d schedule%s up to p %d and m %d plays %lld "
-                         "microbatches of stages, and at most %d are played; use a smaller p or m, "
-                         "or fewer schedules", l->n, text_plural(l->n, "s"), t->p[t->rows - 1],
-             t->m[t->columns - 1], (long long)(ranks * microbatches * chunks), PLAY_MAX_UNITS);
-    return ERR_OK;
-}
-
 enum err play_table(const struct plait_sim *a, struct text *out)
 {
     struct table t = {.sim = a};
     struct play_list l;
+    int64_t ranks = 0, microbatches = 0, chunks = 0; /* of all cells together */
     if (a->scale || a->costs || a->model || play_wants_files(a))
         FAIL(ERR_CONFIG, "simulation: a table is of many shapes; leave scale, costs, model, svg, "
                          "html and perfetto out");
     t.rows = powers(2, a->p ? a->p : RANKS, t.p);
     t.columns = powers(1, a->m ? a->m : MICROBATCHES, t.m);
+    for (int r = 0; r < t.rows; r++)
+        ranks += t.p[r];
+    for (int c = 0; c < t.columns; c++)
+        microbatches += t.m[c];
     enum err err = play_list_make("table", a->table, &l);
-    if (err == ERR_OK)
-        err = check_size(&t, &l, a->v);
+    for (int i = 0; i < l.n; i++) { /* those it will have; 1, 2 and 4 where none are given */
+        const struct sched_kind *kind = sched_kind_find(l.name[i]);
+        int own = l.v[i] ? l.v[i] : a->v ? a->v : kind ? kind->chunks : 0;
+        chunks += own ? own : 1 + 2 + 4;
+    }
+    if (err == ERR_OK && ranks * microbatches > PLAY_MAX_UNITS / chunks)
+        err = err_set(ERR_CONFIG, __FILE__, __LINE__, "simulation: a table of %d schedule%s up to "
+                      "p %d and m %d plays %lld microbatches of stages, and at most %d are played; "
+                      "use a smaller p or m, or fewer schedules", l.n, text_plural(l.n, "s"),
+                      t.p[t.rows - 1], t.m[t.columns - 1],
+                      (long long)(ranks * microbatches * chunks), PLAY_MAX_UNITS);
     for (int i = 0; i < l.n && err == ERR_OK; i++) {
         t.name = l.name[i];
         if (play_path(t.name))

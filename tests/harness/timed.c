@@ -4,7 +4,6 @@
  */
 #include "timed.h"
 
-#include "sim/sim_picture.h"
 #include "test.h"
 
 bool timed_play(struct sched *made, const struct sched_lower_args *ends,

@@ -9,7 +9,6 @@
 #include "base/mem.h"
 #include "plait.h"
 #include "sim/sim.h"
-#include "sim/sim_picture.h"
 #include "test.h"
 #include "timed.h"
 

@@ -6,7 +6,7 @@
 #include "base/fs.h"
 #include "base/mem.h"
 #include "plait.h"
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 #include "test.h"
 #include "timed.h"
 

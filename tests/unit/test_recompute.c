@@ -5,7 +5,7 @@
  * training are those of tests/dist/test_recompute_law.c.
  */
 #include "sched/sched.h"
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -4,7 +4,7 @@
  * ranks that meet, updates with the gathers of others beside them. And what the plan says that each
  * of these takes: bytes that a ring moves, bytes that memory reads and writes.
  */
-#include "sim/sim_picture.h"
+#include "sim/sim.h"
 
 #include "base/mem.h"
 #include "config/options.h"
