@@ -28,28 +28,6 @@ static const struct exec_event *event_of(const struct compare *c, int64_t k, int
     return &c->pass[k * s->p + r][i - s->begin[r]];
 }
 
-/* Each step that is looked at, of each pipeline of the mesh. */
-static enum err find_passes(struct compare *c)
-{
-    const struct mesh *m = &c->s->mesh;
-    int p = c->s->sched.p;
-    TRY(mem_new((c->steps - c->first) * m->world, sizeof *c->pass, "the steps' traces", &c->pass));
-    for (int rank = 0; rank < m->world; rank++) {
-        int coord[AXIS_COUNT];
-        mesh_coord(m, rank, coord);
-        if (coord[AXIS_PP] != 0)
-            continue;
-        for (int64_t i = c->first; i < c->steps; i++, c->passes++)
-            for (int pp = 0; pp < p; pp++) {
-                int64_t step;
-                coord[AXIS_PP] = pp;
-                c->pass[c->passes * p + pp] =
-                    trace_events(&c->trace[mesh_rank(m, coord)], i, &step);
-            }
-    }
-    return ERR_OK;
-}
-
 static double work_of(const struct exec_event *e)
 {
     return fmax(0, e->end - e->start - e->waited);
@@ -152,19 +130,17 @@ static void gather_messages(const struct compare *c, int64_t k, struct ends *out
     const struct sched *s = &c->s->sched;
     for (int64_t i = 0; i < n; i++)
         out[i] = (struct ends){NAN, NAN, NAN};
-    for (int r = 0; r < s->p; r++) {
+    for (int r = 0; r < s->p; r++)
         for (int64_t i = s->begin[r]; i < s->begin[r + 1]; i++) {
             const struct exec_event *e = event_of(c, k, r, i);
             struct sched_instr in = s->instr[i];
             if (in.op == SCHED_SEND_F || in.op == SCHED_SEND_B) {
                 out[message(s, in, false)].sent = e->start;
             } else if (in.op < SCHED_W && sched_begins_stage(s, in)) {
-                struct ends *m = &out[message(s, in, true)];
-                m->from = e->start;
-                m->waited = e->waited;
+                out[message(s, in, true)].from = e->start;
+                out[message(s, in, true)].waited = e->waited;
             }
         }
-    }
 }
 
 /* How long messages took. Latency: of those that were waited for when they were sent. Fetch: of
@@ -395,7 +371,22 @@ enum err compare_open(const struct setup *s, const char *dir, int64_t skip, stru
     if (c->first >= c->steps)
         FAIL(ERR_DATA, "trace: %lld step%s there and %lld to be left out; leave out fewer",
              (long long)c->steps, c->steps == 1 ? " is" : "s are", (long long)c->first);
-    TRY(find_passes(c));
+    /* Each step that is looked at, of each pipeline of the mesh. */
+    TRY(mem_new((c->steps - c->first) * s->mesh.world, sizeof *c->pass, "the steps' traces",
+                &c->pass));
+    for (int rank = 0; rank < s->mesh.world; rank++) {
+        int coord[AXIS_COUNT];
+        mesh_coord(&s->mesh, rank, coord);
+        if (coord[AXIS_PP] != 0)
+            continue;
+        for (int64_t i = c->first; i < c->steps; i++, c->passes++)
+            for (int pp = 0; pp < s->sched.p; pp++) {
+                int64_t step;
+                coord[AXIS_PP] = pp;
+                c->pass[c->passes * s->sched.p + pp] =
+                    trace_events(&c->trace[mesh_rank(&s->mesh, coord)], i, &step);
+            }
+    }
     TRY(find_costs(c));
     TRY(find_messages(c));
     TRY(measure(c));

@@ -279,32 +279,30 @@ static bool lacks_halves(const double t[COMPARE_KINDS])
     return t[SCHED_I] + t[SCHED_W] <= 0;
 }
 
-static void add_assumed(int stages, int of, const char *what, struct text *out)
-{
-    if (stages == 0)
-        return;
-    text_add(out, "%s%s", out->len ? "; " : "", what);
-    if (stages < of)
-        text_add(out, " (%d of %d stages)", stages, of);
-}
-
 void compare_costs_note(const struct compare *c, struct text *out)
 {
     const struct sched *s = &c->s->sched;
     bool again = sched_has(s, SCHED_R);
-    int halves = 0, wholes = 0, forwards = 0;
+    enum { HALVES, WHOLES, FORWARDS, ASSUMED };
+    static const char *const what[ASSUMED] = {
+        "I and W are taken as half of B each, for the schedule runs B whole",
+        "B is taken as I and W together, for the schedule runs them apart",
+        "R is taken as F, for none ran"};
+    int stages[ASSUMED] = {0};
     for (int i = 0; i < s->stages; i++) {
-        halves += lacks_halves(c->cost[i]);
-        wholes += c->cost[i][SCHED_B] <= 0;
-        forwards += again && c->cost[i][SCHED_R] <= 0;
+        stages[HALVES] += lacks_halves(c->cost[i]);
+        stages[WHOLES] += c->cost[i][SCHED_B] <= 0;
+        stages[FORWARDS] += again && c->cost[i][SCHED_R] <= 0;
     }
-    add_assumed(halves, s->stages, "I and W are taken as half of B each, for the schedule runs B "
-                                   "whole", out);
-    if (halves > 0 && s->v <= 2)
-        text_add(out, "; trace %s to measure them", s->v == 1 ? "zb-h1" : "zb-v");
-    add_assumed(wholes, s->stages, "B is taken as I and W together, for the schedule runs them "
-                                   "apart", out);
-    add_assumed(forwards, s->stages, "R is taken as F, for none ran", out);
+    for (int k = 0; k < ASSUMED; k++) {
+        if (stages[k] == 0)
+            continue;
+        text_add(out, "%s%s", out->len ? "; " : "", what[k]);
+        if (stages[k] < s->stages)
+            text_add(out, " (%d of %d stages)", stages[k], s->stages);
+        if (k == HALVES && s->v <= 2)
+            text_add(out, "; trace %s to measure them", s->v == 1 ? "zb-h1" : "zb-v");
+    }
 }
 
 /* Halves that were not measured are taken as half of the whole, a whole as both halves, and a
