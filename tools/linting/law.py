@@ -3,7 +3,7 @@
 import fnmatch
 import re
 
-STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|below|size)\s+([^:]*):\s*(.*)")
+STATEMENT = re.compile(r"(layer|face|prefix|vendor|ban|bound|below|size|spine)\s+([^:]*):\s*(.*)")
 
 
 class Finding:
@@ -65,6 +65,7 @@ class Law:
         self.layers, self.faces, self.prefixes = {}, {}, {}
         self.vendors, self.bans, self.bounds = [], {}, {}
         self.sizes = {}  # place: lines that it may have at most
+        self.spine, self.spine_size = [], 0  # places that a newcomer reads, and their lines
         self.below = {}  # place: places of which its files know nothing
         self.slots = {}  # number of parameters: names of table slots that have so many
 
@@ -95,6 +96,10 @@ class Law:
             if not words or not words[0].isdigit() or len(subject) != 1:
                 raise SystemExit("layers:%d: size wants one place and a number" % number)
             self.sizes[subject[0]] = int(words[0])
+        elif kind == "spine":
+            if len(words) != 1 or not words[0].isdigit():
+                raise SystemExit("layers:%d: spine wants places and a number" % number)
+            self.spine, self.spine_size = subject, int(words[0])
         elif kind == "vendor":
             match = re.fullmatch(r"headers (.*) symbols (.*) in (.*)", rest)
             if not match:

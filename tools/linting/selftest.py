@@ -205,6 +205,10 @@ def check_sizes(report):
     report.check(found(("src/a/a.c", 2), ("src/a/b.c", 2)) == [("size", "src/a")], "one is over")
     report.check(found(("src/b.c", 5)) == [("size", "src")], "the rest is over")
     report.check(found(("cmd/b.c", 1)) == [("size", "tools/layers")], "a place without a budget")
+    law = law_module.Law.parse("size src: 9\nspine src/a src/b.c: 4\n")
+    report.check(not found(("src/a/a.c", 3), ("src/b.c", 1), ("src/c.c", 5)), "the spine is kept")
+    report.check(len(found(("src/a/a.c", 3), ("src/b.c", 2))) == 1, "the spine is over")
+    report.check(len(found(("src/a/a.c", 3))) == 1, "a place of the spine that is not there")
 
 
 def check_objects(report, law):
@@ -245,7 +249,8 @@ def check_circles(report):
 
 def check_law(report):
     for text in ("layer a: b\n", "layer a: b\nlayer b: a\n", "layer\n", "ban x: nowhere\n",
-                 "vendor v: headers a\n", "size a: many\n"):
+                 "vendor v: headers a\n", "size a: many\n",
+                 "spine a: many\n"):
         try:
             law_module.Law.parse(text)
             report.check(False, "a broken law is refused: %r" % text)
