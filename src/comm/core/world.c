@@ -90,13 +90,11 @@ enum err comm_group_open(struct comm_world *w, const struct comm_group_args *a,
     enum err err;
     TRY(group_check(w, a));
     TRY(mem_new(1, sizeof *g, "a group", &g));
-    *g = (struct comm_group){.world = w, .id = a->id, .n = a->n};
+    *g = (struct comm_group){.world = w, .id = a->id, .n = a->n, .overlapped = a->overlapped,
+                             .window = a->window, .window_bytes = a->window_bytes,
+                             .also_nccl = a->also_nccl};
     g->device = w->dev && a->mem == COMM_DEVICE;
     g->tiny = a->max_bytes > 0 && a->max_bytes <= COMM_FEW_BYTES;
-    g->overlapped = a->overlapped;
-    g->window = a->window;
-    g->window_bytes = a->window_bytes;
-    g->also_nccl = a->also_nccl;
     TRY_OR(out_group, mem_new(a->n, sizeof *g->ranks, "the ranks of a group", &g->ranks));
     for (int i = 0; i < a->n; i++) {
         g->ranks[i] = a->ranks[i];

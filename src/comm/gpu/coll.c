@@ -77,16 +77,6 @@ static enum err exchange(const struct comm_group *g, struct member *members)
     return comm_gpu_host_all_gather(g, members, &mine, words);
 }
 
-/* This GPU can read the other members'. */
-static bool reaches(const struct comm_group *g, const struct member *members)
-{
-    for (int i = 0; i < g->n; i++)
-        if (i != g->me && (members[i].bytes != members[g->me].bytes ||
-                           !comm_gpu_reads((int)members[g->me].gpu, (int)members[i].gpu)))
-            return false;
-    return true;
-}
-
 enum err comm_copies_agree(const struct comm_group *g, bool *yes)
 {
     const struct comm_gpu *q = comm_gpu_of(g->world);
@@ -103,7 +93,9 @@ enum err comm_copies_agree(const struct comm_group *g, bool *yes)
     for (int i = 0; i < q->windows && q->signals.wait; i++)
         mine->able = mine->able || q->window[i] == g->window;
     TRY(exchange(g, members));
-    mine->able = mine->able && reaches(g, members);
+    for (int i = 0; i < g->n; i++) /* this GPU can read the other members' */
+        mine->able = mine->able && members[i].bytes == mine->bytes &&
+                     comm_gpu_reads(q->gpu, (int)members[i].gpu);
     TRY(exchange(g, members));
     *yes = true;
     for (int i = 0; i < g->n; i++)

@@ -79,27 +79,24 @@ enum err comm_signal(const struct comm_signals *f, uint32_t *theirs, cudaStream_
     return call(f->write, s, theirs, 1, 0);
 }
 
-/* A word that has come at a failure (comm_copies_release) comes behind `aborted`. */
-static enum err host_wait(const struct comm_gpu *q, uint32_t *mine)
+enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s)
 {
     const struct timespec nap = {.tv_nsec = 20000};
+    if (!f->host) {
+        TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
+        return call(f->write, s, mine, 0, 0);
+    }
+    /* A word that has come at a failure (comm_copies_release) comes behind `aborted`. */
     for (bool come = false; !come;) {
         come = __atomic_load_n(mine, __ATOMIC_ACQUIRE) != 0;
-        if (comm_gpu_is_over(q))
-            FAIL(ERR_PEER, "comm: rank %d waits no more for its peers", q->device.world->rank);
+        if (comm_gpu_is_over(f->host))
+            FAIL(ERR_PEER, "comm: rank %d waits no more for its peers",
+                 f->host->device.world->rank);
         if (!come)
             nanosleep(&nap, NULL);
     }
     __atomic_store_n(mine, 0, __ATOMIC_RELEASE);
     return ERR_OK;
-}
-
-enum err comm_wait(const struct comm_signals *f, uint32_t *mine, cudaStream_t s)
-{
-    if (f->host)
-        return host_wait(f->host, mine);
-    TRY(call(f->wait, s, mine, 1, CU_STREAM_WAIT_VALUE_GEQ));
-    return call(f->write, s, mine, 0, 0);
 }
 
 enum err comm_get(void *to, const void *from, int64_t bytes, cudaStream_t s)
