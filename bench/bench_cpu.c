@@ -10,7 +10,7 @@
  * Default: both types, 1 and 2 threads, everything, with the GEMMs the device chooses.
  */
 #include "base/text.h"
-#include "device/cpu/cpu.h"
+#include "device/cpu/cpu_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -314,37 +314,35 @@ static void attention_of(struct dev *d, const char *by, int64_t b, int64_t t)
 }
 
 /* As asked; where that is the device's choice, on vectors and, if there are any, tiles in turn. */
-static void attentions(struct dev *d, enum cpu_gemms gemms_by)
+static void attentions(struct dev *d, const char *asked)
 {
     static const int64_t lengths[] = {256, 1024};
-    struct dev_args args = {.kind = DEV_CPU, .ct = d->ct, .threads = d->threads};
-    struct dev *on[2] = {d, NULL};
-    const char *by[2] = {gemms_by == CPU_TILES ? "tiles" : "vectors", "tiles"};
-    if (gemms_by == CPU_AUTO) {
-        check(cpu_open_with(&args, CPU_OWN, &on[0]));
-        if (cpu_open_with(&args, CPU_TILES, &on[1]) != ERR_OK)
-            on[1] = NULL;
+    bool *tiles = &cpu_of(d)->tiles, has = *tiles;
+    for (int64_t b = 1; b <= 4; b *= 2) {
+        for (int i = 0; i < 4; i++) {
+            *tiles = asked ? has : i % 2;
+            if (asked ? i % 2 == 0 : has || i % 2 == 0)
+                attention_of(d, *tiles ? "tiles" : "vectors", b, lengths[i / 2]);
+        }
     }
-    for (int64_t b = 1; b <= 4; b *= 2)
-        for (int i = 0; i < 4; i++)
-            if (on[i % 2])
-                attention_of(on[i % 2], by[i % 2], b, lengths[i / 2]);
-    for (int i = 0; i < 2; i++)
-        if (on[i] && on[i] != d)
-            dev_close(on[i]);
+    *tiles = has;
 }
 
 /* words: what is measured and whose GEMMs; NULL: all, the device's choice. */
 static void measure(enum dtype ct, int threads, char *const words[2])
 {
     const char *part = words[0];
-    enum cpu_gemms gemms_by = CPU_AUTO;
-    if (part && words[1])
-        gemms_by = strcmp(words[1], "own") == 0 ? CPU_OWN : CPU_TILES;
+    const char *asked = part ? words[1] : NULL;
     struct dev *d;
     char text[256];
     struct dev_args args = {.kind = DEV_CPU, .ct = ct, .threads = threads};
-    check(cpu_open_with(&args, gemms_by, &d));
+    check(cpu_open(&args, &d));
+    if (asked && strcmp(asked, "own") == 0)
+        cpu_of(d)->tiles = false;
+    if (asked && strcmp(asked, "tiles") == 0 && !cpu_of(d)->tiles) {
+        fprintf(stderr, "bench_cpu: no amx tiles for %s here\n", dtype_name(ct));
+        exit(1);
+    }
     d->ops->describe(d, text, sizeof text);
     printf("%s\n", text);
     if (part && strcmp(part, "ceiling") == 0)
@@ -352,7 +350,7 @@ static void measure(enum dtype ct, int threads, char *const words[2])
     if (!part || strcmp(part, "gemm") == 0 || strcmp(part, "products") == 0)
         gemms(d);
     if (!part || strcmp(part, "attention") == 0)
-        attentions(d, gemms_by);
+        attentions(d, asked);
     if (!part || strcmp(part, "streams") == 0)
         streams(d);
     dev_close(d);

@@ -35,18 +35,13 @@ static void strip(const struct op *op, struct op *out)
     }
 }
 
-/* Does another number make another call of it? */
-static bool tells_apart(const struct op_field *f)
-{
-    return f->kind != FIELD_PLACE && f->kind != FIELD_REAL && f->kind != FIELD_RANGES;
-}
-
 static bool same(const struct op *a, const struct op *b)
 {
     struct op_operand o[OP_OPERANDS];
     bool same = a->kind == b->kind;
     for (const struct op_field *f = op_rows[a->kind].field; same && f->name; f++)
-        same = !tells_apart(f) || op_get(a, f) == op_get(b, f);
+        same = f->kind == FIELD_PLACE || f->kind == FIELD_REAL || f->kind == FIELD_RANGES ||
+               op_get(a, f) == op_get(b, f);
     for (int n = same ? op_rows[a->kind].operands(a, o) : 0; same && n > 0; n--)
         same = op_pointer(a, &o[n - 1]) == op_pointer(b, &o[n - 1]);
     return same;

@@ -481,25 +481,17 @@ double op_bytes(const struct op *op, const struct dtypes *types)
     return bytes;
 }
 
-/* The name of a flag that is set, or NULL. */
-static const char *flag_of(const struct op *op, const struct op_field *f)
-{
-    static const char *const act[] = {[GEMM_NONE] = NULL, [GEMM_GELU] = "gelu",
-                                      [GEMM_DGELU] = "gelu_grad"};
-    if (f->kind == FIELD_ACT)
-        return act[op_get(op, f)];
-    bool flag = f->kind == FIELD_FLAG || f->kind == FIELD_DROP;
-    return flag && op_get(op, f) != 0 ? f->name : NULL;
-}
-
 int op_flags(const struct op *op, const char *flag[OP_FLAGS])
 {
+    static const char *const act[] = {[GEMM_GELU] = "gelu", [GEMM_DGELU] = "gelu_grad"};
     struct op_operand o[OP_OPERANDS];
     const struct op_row *row = &op_rows[op->kind];
     int n = row->operands(op, o), flags = 0;
-    for (const struct op_field *f = row->field; f->name; f++)
-        if (flag_of(op, f))
-            flag[flags++] = flag_of(op, f);
+    for (const struct op_field *f = row->field; f->name; f++) {
+        bool may = f->kind == FIELD_FLAG || f->kind == FIELD_DROP || f->kind == FIELD_ACT;
+        if (may && op_get(op, f) != 0)
+            flag[flags++] = f->kind == FIELD_ACT ? act[op_get(op, f)] : f->name;
+    }
     for (int i = 0; i < n; i++) {
         if (o[i].optional && o[i].name && op_pointer(op, &o[i]))
             flag[flags++] = o[i].name;

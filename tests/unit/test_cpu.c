@@ -161,9 +161,6 @@ static void refusals(void)
     CHECK_ERR(cpu_open(&args, &d), ERR_CONFIG, "f32 and bf16");
     args = (struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 4000};
     CHECK_ERR(dev_open(&args, &d), ERR_CONFIG, "4000 threads; use 1 to 1024");
-    CHECK_ERR(cpu_open_with(&(struct dev_args){.kind = DEV_CPU, .ct = DT_F32, .threads = 1},
-                            CPU_TILES, &d),
-              ERR_CONFIG, "f32 GEMMs on amx tiles");
     d = open_dev(DT_F32, 1);
     CHECK_ERR(
         dev_attn(d, &(struct attn){.b = 1, .tq = 1, .tk = 1, .heads = 1, .kv_heads = 1, .d = 512}),

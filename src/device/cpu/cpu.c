@@ -97,12 +97,6 @@ static const struct dev_ops ops = {
 
 enum err cpu_open(const struct dev_args *a, struct dev **out)
 {
-    TRY(cpu_open_with(a, CPU_AUTO, out));
-    return ERR_OK;
-}
-
-enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev **out)
-{
     struct cpu *p;
     enum err err;
     bool bf16 = a->ct == DT_BF16;
@@ -110,9 +104,6 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev *
         FAIL(ERR_CONFIG, "cpu: %s is asked for, and the device computes in f32 and bf16; use one "
                          "of them", dtype_name(a->ct));
     ENSURE(a->threads >= 1 && a->threads <= DEV_MAX_THREADS);
-    if (by == CPU_TILES && (!bf16 || !cpu_amx_has()))
-        FAIL(ERR_CONFIG, "cpu: %s GEMMs on amx tiles are asked for; tiles are for bf16, on "
-                         "processors that have them", dtype_name(a->ct));
     TRY(mem_new(1, sizeof *p, "the cpu device", &p));
     p->dev = (struct dev){.ops = &ops, .kind = DEV_CPU, .types = dev_types(DEV_CPU, a->ct),
                           .workspace_bytes = cpu_workspace_bytes(a), .threads = a->threads,
@@ -120,7 +111,7 @@ enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev *
     p->bf16 = bf16;
     p->simd = best_simd();
     TRY_OR(out_close, cpu_pool_open(a->threads, p->dev.workspace_bytes / a->threads, &p->pool));
-    p->tiles = bf16 && by != CPU_OWN && cpu_amx_has();
+    p->tiles = bf16 && cpu_amx_has();
     *out = &p->dev;
     return ERR_OK;
 out_close:

@@ -12,16 +12,10 @@
 #include "device/device.h"
 
 /* Open with `threads` workers (the calling thread is one of them). All scratch is taken here; no
- * kernel allocates. Errors: ERR_CONFIG for a type other than f32 and bf16, ERR_MEMORY. Local. */
+ * kernel allocates. bf16 is multiplied, in attention too, on AMX tiles where the processor has
+ * them, else on vectors of f32. Errors: ERR_CONFIG for a type other than f32 and bf16, ERR_MEMORY.
+ * Local. */
 enum err cpu_open(const struct dev_args *a, struct dev **out);
-
-/* Which code multiplies matrices. CPU_AUTO: bf16 on AMX tiles where the processor has them, else
- * CPU_OWN, which has vectors of f32. To name one is for tests and measurements. Attention is on
- * tiles where GEMMs are, else on vectors of f32. */
-enum cpu_gemms { CPU_AUTO, CPU_OWN, CPU_TILES };
-
-/* As cpu_open. Errors: also ERR_CONFIG when tiles cannot do the type here. */
-enum err cpu_open_with(const struct dev_args *a, enum cpu_gemms by, struct dev **out);
 
 /* One line on what this machine's processor gives: "cpu: avx2, f32 and bf16 ...". Local. */
 void cpu_describe_kind(char *buf, size_t n);

@@ -164,11 +164,14 @@ void cuda_describe_kind(char *buf, size_t n)
 
 static void cuda_describe(const struct dev *d, char *buf, size_t n)
 {
-    char dnn[64] = "";
+    char dnn[64] = "own attention kernels alone (built without cuDNN)";
+    int64_t v = cuda_dnn_version();
     struct cudaDeviceProp prop = {0};
     const struct cuda *c = (const struct cuda *)d;
     (void)cudaGetDeviceProperties(&prop, c->index);
-    cuda_dnn_describe(dnn, sizeof dnn);
+    if (v > 0)
+        snprintf(dnn, sizeof dnn, "cuDNN %lld.%lld.%lld", (long long)v / 10000,
+                 (long long)v / 100 % 100, (long long)v % 100);
     snprintf(buf, n, "cuda: GPU %d, %s, %d SMs, %.1f GiB, %s, %s%s", c->index,
              prop.name, c->sms, (double)prop.totalGlobalMem / (double)(1 << 30),
              dtype_name(d->ct), dnn, c->deterministic ? ", deterministic" : "");

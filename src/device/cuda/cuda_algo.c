@@ -111,14 +111,6 @@ void cuda_algos_use(struct cuda_algos *a, const struct cuda_algo_key *key,
 
 /* ---- lines ---- */
 
-static uint64_t hash_of(const char *s, size_t n)
-{
-    char copy[LINE_BYTES];
-    memcpy(copy, s, n);
-    copy[n] = '\0';
-    return num_hash(copy);
-}
-
 /* Without line feeds. */
 static void line_of(const struct row *r, char out[LINE_BYTES])
 {
@@ -132,7 +124,7 @@ static void line_of(const struct row *r, char out[LINE_BYTES])
                                  (long long)r->choice.settings[i]);
     used += (size_t)snprintf(out + used, LINE_BYTES - used, " %.3f", r->choice.us);
     ENSURE(used + 18 < LINE_BYTES);
-    snprintf(out + used, LINE_BYTES - used, " %016llx", (unsigned long long)hash_of(out, used));
+    snprintf(out + used, LINE_BYTES - used, " %016llx", (unsigned long long)num_hash(out));
 }
 
 /* Cuts a terminated line at its single spaces; false unless there are WORDS words. */
@@ -179,12 +171,12 @@ static bool row_of(const char *s, size_t n, struct row *r)
     char line[LINE_BYTES], sum[24], *word[WORDS];
     if (n < 17 || n >= LINE_BYTES || memchr(s, '\0', n) || s[n - 17] != ' ')
         return false;
-    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)hash_of(s, n - 17));
-    if (memcmp(sum, s + n - 16, 16) != 0)
-        return false;
     memcpy(line, s, n);
-    line[n] = '\0';
-    return split(line, word) && strcmp(word[0], mark) == 0 && numbers_of(word, r);
+    line[n] = line[n - 17] = '\0';
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)num_hash(line));
+    line[n - 17] = ' ';
+    return strcmp(sum, line + n - 16) == 0 && split(line, word) && strcmp(word[0], mark) == 0 &&
+           numbers_of(word, r);
 }
 
 /* ---- the file ---- */

@@ -83,11 +83,9 @@ static enum err open_parts(struct cuda *c, struct cuda_dnn *n)
 enum err cuda_dnn_open(struct cuda *c)
 {
     TRY(mem_new(1, sizeof *c->dnn, "cudnn", &c->dnn));
-    enum err err;
-    TRY_OR(failed, open_parts(c, c->dnn));
-    return ERR_OK;
-failed:
-    cuda_dnn_close(c);
+    enum err err = open_parts(c, c->dnn);
+    if (err != ERR_OK)
+        cuda_dnn_close(c);
     return err;
 }
 
@@ -340,8 +338,6 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
     struct numbers x;
     struct dnn_plan p;
     *done = false;
-    if (!c->dnn)
-        TRY(cuda_dnn_open(c));
     if (!takes(c->dnn, g, grad))
         return ERR_OK;
     struct dnn_operands o = operands(c, g, grad, &x);
@@ -360,12 +356,6 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
 int64_t cuda_dnn_version(void)
 {
     return (int64_t)cudnnGetVersion();
-}
-
-void cuda_dnn_describe(char *buf, size_t n)
-{
-    size_t v = cudnnGetVersion();
-    snprintf(buf, n, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
 }
 #else
 
@@ -397,10 +387,5 @@ enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, boo
 int64_t cuda_dnn_version(void)
 {
     return 0;
-}
-
-void cuda_dnn_describe(char *buf, size_t n)
-{
-    snprintf(buf, n, "own attention kernels alone (built without cuDNN)");
 }
 #endif

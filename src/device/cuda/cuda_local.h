@@ -36,7 +36,7 @@ struct cuda {
     cudaEvent_t gone[DEV_SNAPSHOT_SLOTS];  /* behind a slot's last copy */
     cudaEvent_t all_gone;    /* behind the last copy */
     struct cuda_lt *lt;      /* owned; NULL until the first GEMM */
-    struct cuda_dnn *dnn;    /* owned; NULL until the first attention by cuDNN */
+    struct cuda_dnn *dnn;    /* owned; NULL: f32, or without cuDNN */
     struct cuda_stage *stage; /* owned */
     struct cuda_clock *clock; /* owned */
     enum dev_attn_grad attn_grad;
@@ -115,12 +115,11 @@ void cuda_lt_close(struct cuda *c);
  * beforehand. */
 int64_t cuda_attn_work_bytes(const struct attn *a, bool deterministic);
 
-/* cuDNN's handle; the first attention opens it when nobody has. Nothing without cuDNN. */
+/* cuDNN's handle, of a device of bf16. Nothing without cuDNN. */
 enum err cuda_dnn_open(struct cuda *c);
 void cuda_dnn_close(struct cuda *c);
 /* `done` says whether cuDNN has taken the call. Forward (not grad): g->f alone is read. */
 enum err cuda_dnn_attn(struct cuda *c, const struct attn_grad *g, bool grad, bool *done);
-void cuda_dnn_describe(char *buf, size_t n);
 /* cuda_attn_lse.cu: a->lse as (b, heads, tq) to `to`. */
 enum err cuda_attn_lse(struct cuda *c, void *to, const struct attn *a);
 
