@@ -772,7 +772,6 @@ for part in $parts; do
         8b) llama_8b ;;
         dpsave) save "$gpus" ;;
         layouts) layouts ;;
-        old) old ;;
         soak) soak ;;
         nccl) nccl ;;
         esac ;;

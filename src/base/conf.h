@@ -47,7 +47,7 @@ struct conf_row {
     enum conf_type type;
     size_t offset;       /* CONF_INT int64_t; REAL double; BOOL bool; WORD int (index into words);
                             STRING char[size] of the struct; NAMES, INTS conf_names, conf_ints */
-    size_t size;         /* STRING: bytes of the field */
+    size_t size;         /* bytes of the field */
     const char *preset;  /* default, as text; "" for an empty string, [] for an empty list */
     double min, max;     /* INT, REAL, each of INTS: legal range, both ends included */
     const char *words;   /* WORD: "gpt|llama"; one that ends in :K takes a whole number, 1 to

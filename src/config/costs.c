@@ -163,14 +163,16 @@ static enum err read_lines(struct reader *r)
 enum err costs_read(const char *path, int stages, double (**out)[SCHED_COMPUTE_OPS])
 {
     enum err err;
+    int64_t n;
     struct fs_map map;
     struct reader r = {.path = path, .stages = stages};
     TRY(fs_map_open(&map, path, ERR_CONFIG));
     r.at = (const char *)map.data;
     TRY_OR(out_map, mem_new(stages, sizeof *r.seen, "costs of stages", &r.seen));
     TRY_OR(out_map, mem_new(stages, sizeof *r.time, "costs of stages", &r.time));
-    TRY_OR(out_map, text_begin(path, ERR_CONFIG, &r.at, &map.size));
-    r.stop = r.at + map.size;
+    n = map.size;
+    TRY_OR(out_map, text_begin(path, ERR_CONFIG, &r.at, &n));
+    r.stop = r.at + n;
     TRY_OR(out_map, read_lines(&r));
     *out = r.time;
     r.time = NULL;

@@ -46,8 +46,8 @@ static const struct conf_row rows[] = {
      "as [512, 1024, 256, 10]; kind mlp needs it, the others ignore it"),
     SWITCH(model.tied, "true", "the output projection (LM head) is the token embedding"),
     REAL(model.dropout, "0", 0, 0.9,
-     "dropout probability in training, on the embedding's output and on the output of each "
-     "attention and MLP; attention weights have no dropout; 0: none"),
+     "dropout probability in training, on the embedding's output, on attention probabilities and "
+     "on the output of each attention and MLP; 0: none"),
     REAL(model.norm_eps, "1e-5", 1e-12, 1, "added to the variance in norms"),
     REAL(model.rope_theta, "10000", 1, 1e12, "base of the rotary frequencies, RoPE (llama)"),
     REAL(model.init_std, "0.02", 0, 10,
@@ -92,8 +92,8 @@ static const struct conf_row rows[] = {
      "rank's next stage has its turn; 0: pp"),
     TEXT(parallel.costs, "",
      "file of measured times of the stages, from `plait compare --costs`: zb-1p, zb-2p and zb-v "
-     "are built for them, and every schedule's bubble is predicted from them; empty: zb-* are "
-     "built for equal times, the bubble is predicted from FLOPs"),
+     "are built for them, and every schedule's bubble is predicted from them; empty: those three "
+     "are built for equal times, the bubble is predicted from FLOPs"),
     REAL(parallel.memory_limit, "0", 0, 1e6,
      "zb-1p, zb-2p, zb-v: most activation sets that a rank holds at once (a count, not bytes), "
      "one per microbatch and stage, freed by its weight gradient; at least 1 (zb-v: 2); 0: pp for "
@@ -110,8 +110,8 @@ static const struct conf_row rows[] = {
      "dtype of activations and of weights in GEMMs; accumulation, gradients, master weights and "
      "moments are f32"),
     WORD(train.device, "cpu", "cpu|ref|null|cuda",
-     "cpu; cuda: one GPU a rank; ref: slow f64 reference that the others are tested against; null: "
-     "dry run that computes nothing and counts messages and bytes"),
+     "cpu; cuda: one GPU a rank; ref: slow f64 reference that the others are tested against; "
+     "null: computes nothing and holds no numbers, one rank alone"),
     WORD(train.transport, "thread", "thread|mpi",
      "thread: all ranks are threads of one process; mpi: one process a rank, started by mpirun or "
      "srun. GPUs communicate by peer-to-peer copies with thread where they reach each other, else "
@@ -120,8 +120,8 @@ static const struct conf_row rows[] = {
      "cuda, for tests: put all ranks (up to 8 threads of one process) on the first visible GPU, "
      "which must hold the memory of all; no NCCL, no CUDA graphs, slower than one rank"),
     WHOLE(train.threads, "0", 0, DEV_MAX_THREADS,
-     "compute threads per rank; 0: cores of this machine / ranks on it; on cpu each takes 4 MiB "
-     "of scratch memory"),
+     "compute threads per rank; 0: cores that its process may use / all ranks; on cpu each takes "
+     "4 MiB of scratch memory"),
     WHOLE(train.valid_every, "0", 0, 4294967295.0,
      "validate every so many steps and at the end; 0, or more than train.steps: at the end only"),
     WHOLE(train.valid_batches, "0", 0, 1 << 24, "batches of one validation; 0: the whole file"),
@@ -159,9 +159,9 @@ static const struct conf_row rows[] = {
      "with less CPU work. auto: if the other keys allow it (the start-up table names the one that "
      "does not); on: refuse to start if one does not; off: launch each kernel"),
     SWITCH(train.canonical_accumulation, "false",
-     "accumulate weight gradients in the order of the microbatches, so that all schedules are "
-     "bitwise equal; costs memory if a schedule has another order of backward passes; also "
-     "--canonical-accumulation"),
+     "accumulate weight gradients in the order of the microbatches, so that schedules with the "
+     "same stages and replicas are bitwise equal; costs memory if a schedule has another order of "
+     "backward passes; also --canonical-accumulation"),
     SWITCH(train.deterministic, "false",
      "cuda: runs of one layout are bitwise equal: no autotuning of GEMMs, and the attention "
      "backward adds in a fixed order; slower; cpu and ref always are"),
@@ -182,8 +182,8 @@ static const struct conf_row rows[] = {
     WORD(optim.schedule, "cosine", "constant|linear|cosine|wsd",
      "learning-rate schedule after the warm-up; wsd: constant, then a final linear decay"),
     WHOLE(optim.decay_steps, "0", 0, 4294967295.0,
-     "wsd: length of the final decay [steps], needed there, from 1 to the steps after the "
-     "warm-up; the other schedules refuse it"),
+     "wsd: length of the final decay [steps], 1 or more; one longer than the warm-up leaves takes "
+     "all of that; the other schedules refuse it"),
 
     SWITCH(optim.decay_keep, "false",
      "on resume with another train.steps: true: the decay ends at the step first planned, and "
@@ -192,7 +192,8 @@ static const struct conf_row rows[] = {
     TEXT(data.train, "",
      "file to train on, made by `plait data prepare` (tokens) or, for kind mlp, `plait data "
      "import` (rows with classes); every run needs one"),
-    TEXT(data.valid, "", "token file to validate on; empty: no validation"),
+    TEXT(data.valid, "",
+     "file to validate on, made as that of data.train is; empty: no validation"),
     TEXT(data.tokenizer, "",
      "name of the tokenizer that made the token files; files of another one are refused; empty: "
      "the one named in data.train. It is kept with the weights"),

@@ -160,7 +160,7 @@ bool options_checkpoints(const struct options *o);
 /* The configured device, and what it works in: f64 on ref, else train.dtype and f32. Local. */
 enum dev_kind options_device(const struct options *o);
 struct dtypes options_types(const struct options *o);
-/* Compute threads of one rank of `ranks` that share this machine. Local. */
+/* Compute threads of one rank of a run of `ranks`. Local. */
 int options_threads(const struct options *o, int ranks);
 
 /* The message of a lower layer, with the key that brought it there in place of the layer's name.

@@ -120,9 +120,9 @@ static void solve(struct parity *p, const struct problem *q)
 }
 
 /* i counts problems: its bits choose transpositions, strides, bias and the kind of result. */
-static void one(struct parity *p, int i, enum gemm_act act, int64_t m)
+static void one_of(struct parity *p, int i, enum gemm_act act, const int64_t size[3])
 {
-    struct gemm g = {.m = m, .n = test_range(1, BIGGEST), .k = test_range(1, BIGGEST), .act = act};
+    struct gemm g = {.m = size[0], .n = size[1], .k = size[2], .act = act};
     g.trans_a = i & 1;
     g.trans_b = i & 2;
     g.c_at = test_range(0, 1);
@@ -134,6 +134,22 @@ static void one(struct parity *p, int i, enum gemm_act act, int64_t m)
     struct problem q = make(p, g, strided);
     q.bias = bias ? parity_fill(p, PARITY_CT, g.n, -2, 2) : NULL;
     solve(p, &q);
+}
+
+static void one(struct parity *p, int i, enum gemm_act act, int64_t m)
+{
+    one_of(p, i, act, (const int64_t[]){m, test_range(1, BIGGEST), test_range(1, BIGGEST)});
+}
+
+/* Extents around what the cpu computes at once (192 rows, 512 columns, 1024 of a sum). */
+static void gemm_blocks(struct parity *p)
+{
+    static const int64_t sizes[][3] = {
+        {200, 530, 1100}, {192, 512, 1024}, {193, 40, 1025}, {7, 513, 3}};
+    static const enum gemm_act acts[] = {GEMM_NONE, GEMM_NONE, GEMM_GELU, GEMM_DGELU};
+    for (int i = 0; i < 4; i++)
+        for (int form = 0; form < 4; form++)
+            one_of(p, form, acts[(i + form) % 4], sizes[i]);
 }
 
 static void gemm_plain(struct parity *p)
@@ -252,9 +268,15 @@ static void case_bias_grad(void)
     parity_each("bias_grad", bias_grad);
 }
 
+static void case_blocks(void)
+{
+    parity_each("gemm blocks", gemm_blocks);
+}
+
 static const struct test_case cases[] = {
     {"devices", parity_devices},
     {"gemm: transpositions, sizes, strides, bias, accumulate, c_at", case_plain},
+    {"gemm: extents around the cpu's blocks", case_blocks},
     {"gemm: gelu and what stands before it", case_gelu},
     {"gemm: times the slope of gelu", case_dgelu},
     {"gemm: no rows", case_no_rows},

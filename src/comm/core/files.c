@@ -67,12 +67,12 @@ enum err comm_time_limit_begin(struct comm_time_limit *l)
     pthread_t thread;
     enum err err = ERR_OK;
     if (pthread_mutex_init(&l->lock, NULL) != 0)
-        FAIL(ERR_MEMORY, "comm: no lock for the file calls of a thread");
+        FAIL(ERR_MEMORY, "comm: no lock for a time limit");
     pthread_mutex_lock(&keeper.lock);
     l->next = keeper.first;
     keeper.first = l;
     if (!keeper.runs) {
-        err = thread_start(&thread, watch, NULL, "watch over file calls");
+        err = thread_start(&thread, watch, NULL, "watch over time limits");
         keeper.runs = err == ERR_OK;
         if (keeper.runs)
             pthread_detach(thread);

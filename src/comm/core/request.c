@@ -229,12 +229,14 @@ static enum err coll_start(struct comm_group *g, struct comm_coll *c, struct com
     *r = (struct comm_req){0};
     if (g->n == 1) { /* the result is the input */
         bool parts = c->kind == COMM_ALL_TO_ALL;
+        bytes = c->count * c->unit;
+        if (bytes == 0)
+            return ERR_OK;
         char *out = (char *)c->out + (parts ? c->recv.at[0] * c->unit : 0);
         const char *in = (const char *)c->in + (parts ? c->send.at[0] * c->unit : 0);
-        bytes = c->count * c->unit;
-        if (bytes > 0 && out != in && g->device)
+        if (out != in && g->device)
             return dev_copy(g->world->dev, out, in, bytes);
-        if (bytes > 0 && out != in)
+        if (out != in)
             memmove(out, in, (size_t)bytes);
         return ERR_OK;
     }
