@@ -606,8 +606,8 @@ same_text()
     cp "$work/text-$1-$2.log" "$out/layouts-text-$1-$2.log"
 }
 
-# Bit by bit are: who shares updates and who does not, copies and NCCL (of two ranks), threads and
-# processes, replayed and not, stopped and not. Layouts differ by the rounding of bf16.
+# Bit by bit are: who shards the optimizer and who does not, copies and NCCL (of two ranks), threads
+# and processes, replayed and not, stopped and not. Layouts differ by the rounding of bf16.
 layouts()
 {
     undone "layouts" || return 0

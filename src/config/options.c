@@ -339,7 +339,7 @@ int64_t options_ranks(const struct options *o)
     return o->parallel.tp * o->parallel.pp * o->parallel.dp; /* at most 2^44 by the rows' ranges */
 }
 
-int64_t options_shares(const struct options *o)
+int64_t options_shards(const struct options *o)
 {
     return o->parallel.zero > 0 ? o->parallel.dp : 1;
 }

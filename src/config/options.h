@@ -56,7 +56,7 @@ struct options {
     } model;
     struct {
         int64_t tp, pp, dp;
-        int zero;                        /* 0, or 1: data ranks share the updates */
+        int zero;                        /* 0, or 1: data ranks shard the optimizer */
         bool sp;
         int tp_overlap;                  /* enum options_tp_overlap */
         int64_t tp_rows;                 /* options_tp_rows */
@@ -135,8 +135,8 @@ void options_split(const struct options *o, struct model_split *out);
 void options_axes(const struct options *o, int size[AXIS_COUNT]);
 /* Ranks that the layout needs: tp x pp x dp. Local. */
 int64_t options_ranks(const struct options *o);
-/* Data ranks that share the updates; 1: each makes all of them. */
-int64_t options_shares(const struct options *o);
+/* Data ranks that shard the optimizer; 1: each makes all of them. */
+int64_t options_shards(const struct options *o);
 /* Fewest rows of a piece of a GEMM that tensor ranks split to overlap communication; 0: they do
  * not. auto: where they communicate by copies between GPUs, which leave the SMs to the GEMMs.
  * no_p2p: GPUs of tensor ranks were asked and do not reach each other. Local. */

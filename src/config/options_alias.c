@@ -72,7 +72,7 @@ const struct conf_alias options_alias[] = {
      "parallelism|distributed|mesh|layout", "parallel.dp", "there are parallel.tp x pp x dp ranks"},
     {"data_parallel_shard_degree|fsdp|hsdp|dp_shard|fully_shard|sharded_data_parallel",
      "parallel.zero",
-     "1 shares optimizer states over the parallel.dp replicas, weights are not shared"},
+     "1 shards the optimizer state over the parallel.dp replicas, weights are not sharded"},
     {"zero_stage|zero_optimization|zero_optimization.stage|use_distributed_optimizer|"
      "use_zero|zero_redundancy", "parallel.zero", "0, or 1 for shared optimizer states"},
     {"sequence_parallel|enable_sequence_parallel", "parallel.sp", NULL},

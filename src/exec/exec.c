@@ -236,7 +236,7 @@ static enum err run_norm(struct exec *x, struct sched_instr in)
 static enum err run_step(struct exec *x, struct sched_instr in)
 {
     (void)in;
-    ENSURE(x->a.of.shares == 1);
+    ENSURE(x->a.of.num_shards == 1);
     for (int i = 0; steps(x) && i < x->stages_here; i++)
         TRY(optim_update(&x->optim, x->store[i], 0));
     return ERR_OK;
@@ -258,7 +258,7 @@ static struct dp_range elements_of(const struct exec_stage *e, struct stage_rang
 static struct exec_stage *shared_of(struct exec *x, struct sched_instr in, struct dp_range *at)
 {
     struct exec_stage *e = exec_stage_held(x, in.stage);
-    ENSURE(x->a.of.shares > 1);
+    ENSURE(x->a.of.num_shards > 1);
     *at = elements_of(e, exec_parts_of(x, e, in));
     return e;
 }
@@ -300,7 +300,7 @@ static enum err run_drop(struct exec *x, struct sched_instr in)
 
 static enum err await_weights(struct exec *x, struct sched_instr in)
 {
-    if (x->a.of.shares == 1 || in.op >= SCHED_COMPUTE_OPS)
+    if (x->a.of.num_shards == 1 || in.op >= SCHED_COMPUTE_OPS)
         return ERR_OK;
     struct exec_stage *e = exec_stage_of(x, in.stage, in.mb);
     struct stage_range parts = exec_parts_of(x, e, in);
@@ -352,7 +352,7 @@ static enum err run_instr(struct exec *x)
 enum err exec_feed(struct exec *x, const struct exec_batch *b)
 {
     int64_t n = b->samples * b->t, floats = model_floats(x->a.of.model);
-    ENSURE(b->samples <= x->a.of.share && b->t <= x->a.of.model->seq);
+    ENSURE(b->samples <= x->a.of.step_samples && b->t <= x->a.of.model->seq);
     for (int64_t i = 0; x->wide && i < n * floats; i++)
         x->wide[i] = (double)((const float *)b->input)[i];
     TRY(dev_h2d(x->a.dev, x->input, x->wide ? x->wide : b->input, n * x->input_bytes));

@@ -57,7 +57,7 @@ void exec_close(struct exec *x);
 enum err exec_init(struct exec *x, uint64_t seed, int threads);
 enum err exec_weights_keep(struct exec *x);
 /* Between steps: all master weights can be read on this rank; gradients are undefined where data
- * ranks share the updates. Collective over data ranks. */
+ * ranks shard the optimizer. Collective over data ranks. */
 enum err exec_weights_gather(struct exec *x);
 /* Behind a step: gradients, too, of which such ranks have sums only where they own them. Collective
  * over data ranks. */
@@ -193,7 +193,7 @@ struct exec {
     int coord[AXIS_COUNT];
     struct arena arena[MEMORY_KINDS];
     void *taken[MEMORY_KINDS];      /* owned: an arena's memory; NULL: it is the transport's */
-    struct exec_window data_window; /* gradients, and weights where data ranks share the updates */
+    struct exec_window data_window; /* gradients; weights, too, where updates are sharded */
     struct exec_window stream_window; /* activations, scratch, communication */
     bool guards;              /* arenas have them, and what is not in use is NaN */
     struct comm_group *group[GROUP_KINDS]; /* owned; NULL: the rank is alone */

@@ -45,7 +45,7 @@ static enum err open_window(struct exec *x, const enum memory_kind *kind, int n,
     return ERR_OK;
 }
 
-/* In a window lie gradients, and where data ranks share the updates the weights behind them; in
+/* In a window lie gradients, and where data ranks shard the optimizer the weights behind them; in
  * another what tensor and pipeline ranks tell each other: activations, scratch, gradients on their
  * way. The three have the same layout on all tensor ranks, since plan and shapes depend on the
  * pipeline coordinate alone. */
@@ -54,7 +54,7 @@ static enum err open_arenas(struct exec *x)
     static const enum memory_kind data[] = {MEMORY_GRADS, MEMORY_WEIGHTS};
     static const enum memory_kind stream[] = {MEMORY_ACTIVATIONS, MEMORY_WORK, MEMORY_COMM};
     const int64_t *plan = x->a.plan;
-    bool shared = x->a.of.shares > 1;
+    bool shared = x->a.of.num_shards > 1;
     TRY(open_arena(x, MEMORY_MASTER, NULL, plan[MEMORY_MASTER]));
     const char *both = shared ? "gradients and weights" : "gradients";
     TRY(open_window(x, data, shared ? 2 : 1, x->mesh.size[AXIS_DP] > 1 ? both : NULL,
@@ -244,7 +244,7 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
     const struct buffers_args *of = &a->of;
     struct comm_group *tp = x->group[GROUP_TP];
     struct stage_args s = {.memory = e->memory, .copy = e->stage_replica >= of->sched->stages,
-                           .share = x->coord[AXIS_DP], .shares = of->shares};
+                           .shard_rank = x->coord[AXIS_DP], .num_shards = of->num_shards};
     e->stage = (struct stage){
         .model = of->model, .split = of->split, .span = of->cut[e->id], .samples = of->samples,
         .dev = a->dev, .work = &x->scratch, .rope = x->rope, .loss = x->loss, .seed = a->seed,
@@ -293,7 +293,7 @@ enum err exec_open(const struct exec_args *a, struct exec **out)
     x->step = (uint32_t *)(x->loss + 1);
     x->input_bytes = model_input_bytes(a->of.model, &a->dev->types);
     if (floats && a->dev->at == DT_F64)
-        TRY_OR(out_close, mem_new(a->of.share * a->of.model->seq * floats, sizeof *x->wide,
+        TRY_OR(out_close, mem_new(a->of.step_samples * a->of.model->seq * floats, sizeof *x->wide,
                                   "a batch of rows", &x->wide));
     if (x->rope)
         TRY_OR(out_close, fill_rope(x));
@@ -362,7 +362,7 @@ enum err exec_init(struct exec *x, uint64_t seed, int threads)
 enum err exec_weights_keep(struct exec *x)
 {
     for (int i = 0; i < x->stages_here; i++)
-        TRY(param_share_keep(&x->stage[i].stage.params));
+        TRY(param_shard_master(&x->stage[i].stage.params));
     return ERR_OK;
 }
 
@@ -372,7 +372,7 @@ enum err exec_weights_gather(struct exec *x)
         struct param_store *s = &x->stage[i].stage.params;
         if (s->whole)
             continue;
-        TRY(param_share_lay(s));
+        TRY(param_unshard_master(s));
         TRY(dp_gather(&x->stage[i].dp, 0, s->elements));
     }
     return ERR_OK;

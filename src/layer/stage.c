@@ -20,7 +20,7 @@ static const struct layer_kind *const kind_of[LAYER_COUNT] = {
 enum err stage_open(struct stage *s, const struct stage_args *a)
 {
     struct param_place at = {s->model, &s->split, &s->span, s->tp.rank, a->copy,
-                             a->share, a->shares};
+                             a->shard_rank, a->num_shards};
     s->parts = model_stage_parts(&s->span);
     TRY(param_store_open(&s->params, s->dev, &at, &a->memory));
     enum err err = mem_new(s->parts, sizeof *s->part, "the parts of a stage", &s->part);

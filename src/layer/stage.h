@@ -114,7 +114,7 @@ struct stage_call {
 struct stage_args {
     struct param_memory memory; /* of its parameters */
     bool copy;              /* a second replica: its parameters are counted in the first */
-    int share, shares;      /* param_place */
+    int shard_rank, num_shards; /* param_place */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
     const int *redo;        /* borrowed; [redos] first parts of segments that are recomputed each by
                                itself, rising from 0; NULL: none are */

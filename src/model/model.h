@@ -198,7 +198,7 @@ int64_t model_saved_elements(const struct model *a, const struct model_split *s,
                              const struct model_stage *st, int ranks);
 /* n elements and what is added so that so many ranks have equal shares of them, each a multiple of
  * MODEL_PARAM_ALIGN. */
-int64_t model_shared_elements(int64_t n, int shares);
+int64_t model_sharded_elements(int64_t n, int num_shards);
 /* Parameters of the whole model, tied counted once, nothing padded. */
 int64_t model_params(const struct model *a);
 

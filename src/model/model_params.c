@@ -96,13 +96,13 @@ int64_t model_stage_elements(const struct model *a, const struct model_split *s,
 int64_t model_saved_elements(const struct model *a, const struct model_split *s,
                              const struct model_stage *st, int ranks)
 {
-    int64_t share = model_shared_elements(stage_elements(a, s, st, true, NULL), ranks) / ranks;
+    int64_t share = model_sharded_elements(stage_elements(a, s, st, true, NULL), ranks) / ranks;
     return num_min(share, stage_elements(a, s, st, false, NULL));
 }
 
-int64_t model_shared_elements(int64_t n, int shares)
+int64_t model_sharded_elements(int64_t n, int num_shards)
 {
-    return align_up(n, (int64_t)MODEL_PARAM_ALIGN * shares);
+    return align_up(n, (int64_t)MODEL_PARAM_ALIGN * num_shards);
 }
 
 int64_t model_params(const struct model *a)

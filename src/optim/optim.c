@@ -49,7 +49,7 @@ static enum err square(const struct optim *o, const struct param_store *s)
             const struct param *p = &s->param[i];
             int64_t begin = p->offset + part_begins(o, p, o->replica);
             int64_t end = p->offset + part_begins(o, p, o->replica + 1);
-            if (s->shares > 1) {
+            if (s->num_shards > 1) {
                 begin = num_max(p->offset, own.begin);
                 end = num_min(p->offset + p->count, own.end);
             }

@@ -10,11 +10,11 @@ enum err dp_open(struct dp *d, const struct dp_args *a)
 {
     *d = (struct dp){.a = *a, .left = a->sums};
     TRY(mem_new(a->sums, sizeof *d->req, "gradient reductions", &d->req));
-    if (a->store->shares == 1)
+    if (a->store->num_shards == 1)
         return ERR_OK;
     TRY(mem_new(a->sums, sizeof *d->gather, "gathers of weights", &d->gather));
     TRY(mem_new(a->sums, sizeof *d->given, "gathers of weights", &d->given));
-    ENSURE(a->group && comm_group_size(a->group) == a->store->shares);
+    ENSURE(a->group && comm_group_size(a->group) == a->store->num_shards);
     return param_share_cut(a->store, a->first, a->sums);
 }
 
@@ -43,7 +43,7 @@ static enum err start_one(struct dp *d, int sum)
     int end = sum + 1 < d->a.sums ? d->a.first[sum + 1] : d->a.parts;
     const struct param *a = s->param + s->part_first[d->a.first[sum]];
     const struct param *behind = s->param + s->part_first[end];
-    struct param_range own = param_share_of(s, s->shares > 1 ? sum : 0);
+    struct param_range own = param_share_of(s, s->num_shards > 1 ? sum : 0);
     for (const struct param *p = a; p < behind; p++) {
         struct comm_group *over = NULL; /* tensor ranks that have summands */
         if (p->spec.rows_partial && d->a.tp->sp)
@@ -54,11 +54,11 @@ static enum err start_one(struct dp *d, int sum)
         if (over)
             TRY(comm_all_reduce(over, param_grad(p), p->count, s->dev->at, COMM_SUM));
     }
-    if (s->shares > 1 ? own.begin == own.end : !d->a.group || a == behind)
+    if (s->num_shards > 1 ? own.begin == own.end : !d->a.group || a == behind)
         return ERR_OK;
     struct comm_req *r = &d->req[d->started++];
     TRY(take_flight(d, r));
-    if (s->shares > 1)
+    if (s->num_shards > 1)
         return comm_reduce_scatter_start(d->a.group, s->grad + own.begin * s->at,
                                          s->grad + s->edge[sum] * s->at, own.end - own.begin,
                                          s->dev->at, r);

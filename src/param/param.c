@@ -25,7 +25,7 @@ bool param_counts(const struct model_param *p, const struct param_place *at)
 /* Has this rank only its share of the master weights? */
 static bool share_apart(const struct param_store *s)
 {
-    return s->shares > 1 && s->master != s->w;
+    return s->num_shards > 1 && s->master != s->w;
 }
 
 int param_slot(const struct param_store *s, int64_t own)
@@ -44,7 +44,8 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
     enum err err;
     int parts = model_stage_parts(at->stage);
     *s = (struct param_store){.dev = dev, .ct = dtype_size(dev->ct), .at = dtype_size(dev->at),
-                              .share = at->share, .shares = at->shares > 1 ? at->shares : 1,
+                              .shard_rank = at->shard_rank,
+                              .num_shards = at->num_shards > 1 ? at->num_shards : 1,
                               .w = memory->w, .master = memory->master, .grad = memory->grad,
                               .m = memory->m, .v = memory->v};
     s->master = s->master ? s->master : s->w;
@@ -70,8 +71,8 @@ enum err param_store_open(struct param_store *s, struct dev *dev, const struct p
         }
         s->part_first[i + 1] = s->n;
     }
-    s->elements = model_shared_elements(end, s->shares);
-    int64_t own = num_max(s->elements / s->shares, 1);
+    s->elements = model_sharded_elements(end, s->num_shards);
+    int64_t own = num_max(s->elements / s->num_shards, 1);
     int64_t lines = num_ceil_div(num_ceil_div(own, DEV_SNAPSHOT_SLOTS), MODEL_PARAM_ALIGN);
     s->slot = dev->async ? num_max(lines * MODEL_PARAM_ALIGN, LEAST) : own;
     return ERR_OK;
@@ -200,11 +201,11 @@ enum err param_grads_settle(const struct param_store *s)
 
 enum err param_share_cut(struct param_store *s, const int *first, int n)
 {
-    ENSURE(s->shares > 1 && !s->edge && n > 0 && first[0] == 0);
+    ENSURE(s->num_shards > 1 && !s->edge && n > 0 && first[0] == 0);
     TRY(mem_new(n + 1, sizeof *s->edge, "the pieces of a store", &s->edge));
     for (int i = 1; i < n; i++) { /* the lowest with nothing above it of what lies below a part */
         const struct param *p = &s->param[s->part_first[first[i]]];
-        s->edge[i] = model_shared_elements(p->offset, s->shares);
+        s->edge[i] = model_sharded_elements(p->offset, s->num_shards);
     }
     s->edge[n] = s->elements;
     s->pieces = s->elements > 0 ? n : 0;
@@ -220,9 +221,9 @@ struct param_range param_share_of(const struct param_store *s, int piece)
 {
     if (!s->edge)
         return (struct param_range){0, s->elements, 0};
-    int64_t each = (s->edge[piece + 1] - s->edge[piece]) / s->shares;
-    int64_t begin = s->edge[piece] + s->share * each;
-    return (struct param_range){begin, begin + each, s->edge[piece] / s->shares};
+    int64_t each = (s->edge[piece + 1] - s->edge[piece]) / s->num_shards;
+    int64_t begin = s->edge[piece] + s->shard_rank * each;
+    return (struct param_range){begin, begin + each, s->edge[piece] / s->num_shards};
 }
 
 /* keep: from the memory of the gradients to the owner's; else back. */
@@ -237,7 +238,7 @@ static enum err move(const struct param_store *s, bool keep)
     return ERR_OK;
 }
 
-enum err param_share_keep(struct param_store *s)
+enum err param_shard_master(struct param_store *s)
 {
     if (!share_apart(s))
         return ERR_OK;
@@ -246,7 +247,7 @@ enum err param_share_keep(struct param_store *s)
     return move(s, true);
 }
 
-enum err param_share_lay(struct param_store *s)
+enum err param_unshard_master(struct param_store *s)
 {
     if (!share_apart(s))
         return ERR_OK;

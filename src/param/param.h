@@ -33,8 +33,8 @@ struct param_store {
     struct dev *dev;          /* borrowed */
     struct param *param;      /* owned */
     int n;
-    int64_t elements;         /* a multiple of shares * MODEL_PARAM_ALIGN */
-    int share, shares;        /* this rank's place among those that share the updates; of 1: none */
+    int64_t elements;         /* a multiple of num_shards * MODEL_PARAM_ALIGN */
+    int shard_rank, num_shards; /* of the ranks that shard the optimizer; num_shards 1: none */
     int64_t *edge;            /* owned; [pieces + 1], from 0 to elements; NULL before the cut */
     int pieces;
     char *w, *master, *grad, *m, *v; /* device memory, borrowed from the run's arenas; master is w
@@ -56,7 +56,7 @@ struct param_memory {
 struct param_place { const struct model *model; const struct model_split *split;
                      const struct model_stage *stage; int tp_rank;
                      bool copy; /* a second pipeline replica: counts nothing */
-                     int share, shares; /* param_store's; shares 0 or 1: nothing is shared */ };
+                     int shard_rank, num_shards; /* param_store's; 0 or 1 shards: whole */ };
 
 /* Does this rank's copy of a parameter count? Of copies on several ranks exactly one does. */
 bool param_counts(const struct model_param *p, const struct param_place *at);
@@ -100,11 +100,11 @@ int param_share_pieces(const struct param_store *s);
 struct param_range param_share_of(const struct param_store *s, int piece);
 /* The master weights, drawn or written as a whole, go to where each rank keeps its own: once,
  * behind param_init and what is written over it. Local. */
-enum err param_share_keep(struct param_store *s);
+enum err param_shard_master(struct param_store *s);
 /* The other way: this rank's own to their places in the memory of the gradients, which are zero
  * from here on; they are whole when the ranks have gathered that memory, and until the next
  * param_grads_reset. Local. */
-enum err param_share_lay(struct param_store *s);
+enum err param_unshard_master(struct param_store *s);
 
 /* All gradients of the store are zero from here on: each is marked fresh. */
 void param_grads_reset(struct param_store *s);

@@ -70,8 +70,9 @@ enum err param_duty_open(struct param_duty *d, struct param_store *const *store,
         for (int j = 0; j < param_share_pieces(store[i]); j++) {
             const struct param_store *s = store[i];
             struct param_range r = param_share_of(s, j);
-            ENSURE(s->shares == 1 || (s->edge && s->share == rank && s->shares == ranks));
-            if (s->shares == 1) { /* all of it, of which each takes an equal part */
+            ENSURE(s->num_shards == 1 ||
+                   (s->edge && s->shard_rank == rank && s->num_shards == ranks));
+            if (s->num_shards == 1) { /* all of it, of which each takes an equal part */
                 int64_t lines = s->elements / MODEL_PARAM_ALIGN;
                 r.begin = r.own = lines * rank / ranks * MODEL_PARAM_ALIGN;
                 r.end = lines * (rank + 1) / ranks * MODEL_PARAM_ALIGN;

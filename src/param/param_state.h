@@ -72,7 +72,7 @@ const void *param_snapshot_of(const struct param_snapshot *s, enum param_kind ki
  * Every rank fills all that it holds, copies and replicas too, from host memory. Padding rows are
  * zeros from the opening on and nobody writes them. */
 
-/* Which elements of p this rank holds of a kind: of the weights, before param_share_keep, all; of
+/* Which elements of p this rank holds of a kind: of the weights, before param_shard_master, all; of
  * moments those of `piece` of its store (0 .. param_share_pieces - 1) that it owns, padding left
  * out. False: none. `at` is not set. */
 bool param_held(const struct param *p, enum param_kind kind, int piece, struct param_piece *out);
@@ -81,7 +81,7 @@ bool param_held(const struct param *p, enum param_kind kind, int piece, struct p
  * was written. Any thread, to elements of which no other writes. */
 void *param_state_at(const struct param *p, enum param_kind kind, int64_t from, int64_t to);
 /* Write elements from .. from + n - 1, all of them held, from n numbers of type dev.at. Weights:
- * before param_share_keep (exec_weights_keep); those that are computed with become their rounded
+ * before param_shard_master (exec_weights_keep); those that are computed with become their rounded
  * values. Local. */
 enum err param_state_write(const struct param *p, enum param_kind kind, int64_t from,
                            const void *values, int64_t n);

@@ -47,8 +47,9 @@ static enum err list_store(struct walk *w, const struct model_stage *st)
 {
     const struct buffers_args *a = w->a;
     int64_t ct = dtype_size(a->types.ct), at = dtype_size(a->types.at);
-    int64_t n = model_shared_elements(model_stage_elements(a->model, &a->split, st), a->shares);
-    int64_t own = n / a->shares * at;
+    int64_t n = model_stage_elements(a->model, &a->split, st);
+    n = model_sharded_elements(n, a->num_shards);
+    int64_t own = n / a->num_shards * at;
     int h = w->stage_replica;
     const struct buffer all[] = {
         {MEMORY_WEIGHTS, BUFFER_W, "weights", n * ct, 1, h, 0, 0},
@@ -165,7 +166,7 @@ enum err buffers_each(const struct buffers_args *a, int pp, buffer_fn *fn, void 
     for (int id = 0; id < KEEP_COUNT; id++)
         TRY(list(&w, (struct buffer){MEMORY_WORK, BUFFER_WORK_KEEP, keep_name[id], w.keep[id], 1,
                                      -1, 0, id}));
-    int64_t n = a->share * a->model->seq, at = dtype_size(a->types.at);
+    int64_t n = a->step_samples * a->model->seq, at = dtype_size(a->types.at);
     const struct buffer all[] = {
         {MEMORY_COMM, BUFFER_GRAD_SEND, "gradient on its way", w.sends,
          a->training ? a->report->ring : 0, -1, 0, 0},

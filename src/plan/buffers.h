@@ -44,9 +44,9 @@ struct buffers_args {
     const struct sched *sched;         /* lowered and checked */
     const struct sched_report *report;
     const struct model_stage *cut;      /* [stages] */
-    int64_t samples, share;            /* of a full microbatch; of a step on one data rank */
+    int64_t samples, step_samples;     /* of a full microbatch; of a step on one data rank */
     struct dtypes types;
-    int shares;                        /* data ranks that share the updates; 1: none */
+    int num_shards;                    /* data ranks that shard the optimizer; 1: none */
     bool training;
     bool splits;                       /* the schedule has I and W: keep sets for microbatches */
     const struct segments *redo;       /* [stages] that are recomputed by segments; NULL: none */

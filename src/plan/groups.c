@@ -31,8 +31,8 @@ void groups_make(const struct groups_args *a, int pp, struct group out[GROUP_KIN
     /* No part is larger than its stage, and members hold the same ones. */
     for (int h = 0; h < s->replicas * s->stages; h++)
         if (s->place[h] == pp)
-            grads = num_max(grads, model_shared_elements(
-                model_stage_elements(a->model, &a->split, &a->cut[h % s->stages]), a->shares));
+            grads = num_max(grads, model_sharded_elements(
+                model_stage_elements(a->model, &a->split, &a->cut[h % s->stages]), a->num_shards));
     grads *= dtype_size(a->types.at);
     const struct group all[GROUP_KINDS] = {
         [GROUP_WORLD] = {.members = a->mesh->world, .axes = ALL, .host = true,

@@ -46,7 +46,7 @@ struct groups_args {
     const struct model_stage *cut; /* [stages] */
     struct dtypes types;
     int64_t samples; /* of a full microbatch */
-    int shares;      /* data ranks that share the updates; 1: none */
+    int num_shards;  /* data ranks that shard the optimizer; 1: none */
     bool overlapped; /* tensor ranks communicate while they compute */
 };
 /* Those of pipeline rank pp, but for scratch. */

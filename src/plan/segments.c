@@ -41,14 +41,14 @@ static void fill_sums(const struct segments_args *a, const struct model_stage *s
                       const int64_t *begin, struct segments *s)
 {
     int parts = model_stage_parts(st);
-    int64_t top = model_shared_elements(begin[parts], a->shares);
+    int64_t top = model_sharded_elements(begin[parts], a->num_shards);
     int64_t least = a->bytes / a->element; /* elements of a sum from which it is closed */
-    if (a->shares > 1 && least > 0)
+    if (a->num_shards > 1 && least > 0)
         least = num_max(least, top / SHARED_MOST);
     if (parts > SCHED_MAX_SEGMENTS)
         least = num_max(least, top / (SCHED_MAX_SEGMENTS - 1) + 1);
     for (int part = parts - 1; part >= 0; part--) { /* from above: sum[0] is the last one's */
-        int64_t place = model_shared_elements(begin[part], a->shares);
+        int64_t place = model_sharded_elements(begin[part], a->num_shards);
         if (place < top && (top - place >= least || part == 0)) {
             s->sum[s->sums++] = part;
             top = place;

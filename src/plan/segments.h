@@ -31,7 +31,7 @@ struct segments_args {
     int64_t bytes;    /* that a sum's gradients have at least, but for the first; 0: each layer with
                          parameters is one */
     int64_t element;  /* bytes of a gradient */
-    int shares;       /* data ranks that share the updates; 1: none */
+    int num_shards;   /* data ranks that shard the optimizer; 1: none */
     int every;        /* blocks of a segment that is recomputed by itself; SEGMENTS_SQRT: the root
                          of the stage's; 0: none is */
 };
@@ -41,7 +41,7 @@ bool segments_summed(const struct model *a, const struct model_split *split, int
 enum err segments_make(const struct segments_args *a, const struct model_stage *cut, int stages,
                        struct segments **out);
 void segments_free(struct segments *s, int stages);
-/* The training list cut by them, where data ranks share the updates with these in segments, too,
+/* The training list cut by them, where data ranks shard the optimizer with these in segments, too,
  * and proved again: slots stay as they are, so of the report the hash alone is new, and with redo
  * (sched_segment) what is kept in full. Errors: those of sched_segment and sched_check. */
 enum err segments_cut(const struct segments *s, bool redo, bool shared, struct sched *list,

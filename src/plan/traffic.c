@@ -60,14 +60,14 @@ static void moved(const struct walk *w, int64_t bytes)
 
 static int64_t samples_of(const struct traffic_args *a, bool is_short)
 {
-    return is_short ? a->share % a->of.samples : a->of.samples;
+    return is_short ? a->step_samples % a->of.samples : a->of.samples;
 }
 
 /* ---- layers, and messages between stages ---- */
 
 bool traffic_short(const struct traffic_args *a, struct sched_instr in)
 {
-    return (in.mb + 1) * a->of.samples > a->share;
+    return (in.mb + 1) * a->of.samples > a->step_samples;
 }
 
 static unsigned passes_of(enum sched_op op)
@@ -155,16 +155,16 @@ static void open_store(struct walk *w, int stage, struct store *o)
         }
         o->end[i] = end;
     }
-    o->elements = model_shared_elements(end, w->a->of.shares);
+    o->elements = model_sharded_elements(end, w->a->of.num_shards);
     o->begin[o->parts] = o->elements;
     for (int i = o->parts - 1; i >= 0; i--)
         if (o->begin[i] < 0) /* it has none */
             o->begin[i] = o->begin[i + 1];
-    for (int i = 0; i < g->sums && w->a->of.shares > 1; i++) {
-        o->edge[i] = model_shared_elements(o->begin[g->sum[i]], w->a->of.shares);
+    for (int i = 0; i < g->sums && w->a->of.num_shards > 1; i++) {
+        o->edge[i] = model_sharded_elements(o->begin[g->sum[i]], w->a->of.num_shards);
         o->edge[i + 1] = o->elements;
     }
-    o->pieces = w->a->of.shares > 1 && o->elements > 0 ? g->sums : 0;
+    o->pieces = w->a->of.num_shards > 1 && o->elements > 0 ? g->sums : 0;
 }
 
 /* Gradients of parts first .. end - 1 that tensor ranks have summands of: norms under sp, kv heads
@@ -193,11 +193,11 @@ static void add_gradient_sum(struct walk *w, int stage, const struct store *o, i
     const struct segments *g = &w->a->segments[stage];
     int64_t at = dtype_size(w->a->of.types.at);
     int end = k + 1 < g->sums ? g->sum[k + 1] : o->parts;
-    int64_t n = w->a->of.shares > 1 ? o->edge[k + 1] - o->edge[k]
+    int64_t n = w->a->of.num_shards > 1 ? o->edge[k + 1] - o->edge[k]
                                     : o->end[end - 1] - o->begin[g->sum[k]];
     add_tensor_sums(w, &w->a->of.cut[stage], g->sum[k], end);
     if (n > 0)
-        add_one(w, GROUP_DP, w->a->of.shares > 1 ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
+        add_one(w, GROUP_DP, w->a->of.num_shards > 1 ? TRAFFIC_REDUCE_SCATTER : TRAFFIC_ALL_REDUCE,
                 n * at);
 }
 
@@ -216,7 +216,7 @@ static void add_piece(struct walk *w, struct sched_instr in, struct store *o, in
     bool begins = o->edge[k] >= o->named[0] && o->edge[k] < o->named[1];
     bool some = o->edge[k] < o->named[1] && o->edge[k + 1] > o->named[0];
     if (in.op == SCHED_UPDATE && begins)
-        update(w, n / w->a->of.shares);
+        update(w, n / w->a->of.num_shards);
     if (in.op == SCHED_GATHER && some && o->given[k])
         add_one(w, GROUP_DP, TRAFFIC_ALL_GATHER, n * dtype_size(w->a->of.types.ct));
     if ((in.op == SCHED_UPDATE && begins) || (in.op == SCHED_DROP && some))

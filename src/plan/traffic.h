@@ -30,7 +30,7 @@ struct traffic_ends {
 struct traffic_args {
     struct groups_args of;
     const struct group *group; /* [GROUP_KINDS] of this pipeline rank */
-    int64_t share;  /* samples of a step on one data rank */
+    int64_t step_samples; /* samples of a step on one data rank */
     int64_t rows;   /* of struct tp (parallel/tp.h) */
     bool chunked;
     const struct segments *segments; /* [stages] */

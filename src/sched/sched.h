@@ -43,7 +43,7 @@ enum sched_op {
     SCHED_WAIT,   /* all sums and gathers that this rank has started are complete after this */
     SCHED_NORM,   /* loss, tokens and squared norm of the gradient are summed over all ranks */
     SCHED_UPDATE, /* the optimizer updates what this rank owns of the weights of `stage`, or of a
-                     segment of it, where data ranks share the updates */
+                     segment of it, where data ranks shard the optimizer */
     SCHED_GATHER, /* the gather of the whole weights of `stage`, or of a segment of it, from their
                      owners is started */
     SCHED_DROP,   /* the weights of `stage`, or of a segment of it, that others own are not needed
@@ -239,7 +239,7 @@ enum err sched_recompute(const struct sched *s, struct sched *out);
 struct sched_lower_args {
     bool reduce; /* data parallel: add REDUCE after the last B or W of each stage */
     bool tied;   /* first and last stage share the embedding: add EMBED_REDUCE on the two ranks */
-    bool shared; /* data ranks share the updates: keep GATHER and DROP */
+    bool shared; /* data ranks shard the optimizer: keep GATHER and DROP */
     bool step;   /* add NORM and STEP at the end */
 };
 /* Adds communication: a SEND right after its producer, the RECV right before its consumer, or
@@ -267,7 +267,7 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
  * whole; ERR_INTERNAL for a list that is not lowered or is cut already. */
 enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
                        struct sched *out);
-/* A lowered list whose data ranks share the updates (sched_zero.c): UPDATE and GATHER of each
+/* A lowered list whose data ranks shard the optimizer (sched_zero.c): UPDATE and GATHER of each
  * segment in place of STEP, then WAIT. The whole list where it does not step. To be checked again.
  * Errors: ERR_MEMORY; ERR_INTERNAL for a list that is not lowered. */
 enum err sched_zero(const struct sched *s, struct sched *out);

@@ -58,7 +58,7 @@ static struct decision moves(const struct setup *s)
 
 static struct decision zero(const struct setup *s)
 {
-    struct decision d = {.value = s->training ? options_shares(s->o) : 1};
+    struct decision d = {.value = s->training ? options_shards(s->o) : 1};
     d.words = d.value > 1 ? "data ranks share master weights, moments and their update"
                           : "each data rank updates all weights";
     d.reason = s->o->parallel.dp == 1 ? "parallel.dp is 1"

@@ -19,7 +19,7 @@ static enum err make_sched(struct setup *s, struct schedule *made)
     bool summed = segments_summed(&s->model, &s->split, s->mesh.size[AXIS_DP]);
     struct sched_lower_args la = {.step = s->training, .reduce = s->training && summed,
                                   .tied = s->training && s->model.tied,
-                                  .shared = s->training && options_shares(o) > 1};
+                                  .shared = s->training && options_shards(o) > 1};
     if (s->training && made->list.p == 0)
         TRY(schedule_make(o, &shape, made));
     if (s->training && o->train.canonical_accumulation) {
@@ -80,8 +80,8 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
 {
     *out = (struct buffers_args){.model = &s->model, .split = s->split, .sched = &s->sched,
                                  .report = &s->report, .cut = s->cut, .samples = s->samples,
-                                 .share = s->share, .types = s->types,
-                                 .shares = (int)s->decided[DECIDED_ZERO].value,
+                                 .step_samples = s->step_samples, .types = s->types,
+                                 .num_shards = (int)s->decided[DECIDED_ZERO].value,
                                  .training = s->training,
                                  .splits = sched_has(&s->sched, SCHED_I),
                                  .redo = s->redo ? s->segments : NULL};
@@ -293,7 +293,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
 {
     int axes[AXIS_COUNT];
     bool training = made != NULL;
-    *s = (struct setup){.o = o, .training = training, .samples = 1, .share = 1};
+    *s = (struct setup){.o = o, .training = training, .samples = 1, .step_samples = 1};
     options_arch(o, &s->model);
     if (s->model.vocab == 0)
         s->model.vocab = vocab;
@@ -302,7 +302,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     s->types = options_types(o);
     if (training) {
         s->samples = o->parallel.microbatch;
-        s->share = options_samples(o);
+        s->step_samples = options_samples(o);
     }
     TRY(model_check(&s->model));
     TRY(model_check_split(&s->model, &s->split));

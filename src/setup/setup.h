@@ -56,7 +56,7 @@ struct setup {
     struct step_traffic *traffic; /* owned; [pp] */
     struct dtypes types;
     struct attn attn;               /* extents of the largest attention of a rank */
-    int64_t share, samples;         /* of a step on one data rank; of a microbatch */
+    int64_t step_samples, samples;  /* of a step on one data rank; of a microbatch */
     bool training;
     bool no_p2p, tp_no_p2p;         /* GPUs, and those of tensor ranks, do not reach each other: by
                                        setup_ask_gpus, before it false */

@@ -13,7 +13,7 @@ enum err setup_plan_segments(struct setup *s)
 {
     struct segments_args a = {.model = &s->model, .split = s->split,
                               .element = dtype_size(s->types.at),
-                              .shares = s->training ? (int)options_shares(s->o) : 1};
+                              .num_shards = s->training ? (int)options_shards(s->o) : 1};
     int recompute = s->training ? s->o->train.recompute : OPTIONS_RECOMPUTE_NONE;
     /* What is worth a sum of its own, by keys alone, so that all who plan the run have one program,
      * whatever GPUs they see. */
@@ -28,7 +28,7 @@ enum err setup_plan_segments(struct setup *s)
     TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
     if (!s->redo && (!s->training || s->mesh.size[AXIS_DP] == 1))
         return ERR_OK;
-    enum err err = segments_cut(s->segments, s->redo, a.shares > 1, &s->sched, &s->report);
+    enum err err = segments_cut(s->segments, s->redo, a.num_shards > 1, &s->sched, &s->report);
     return err == ERR_CONFIG && s->redo
                ? ERR(err, "train.recompute: %s", err_bare(err_text())) : err;
 }
@@ -44,10 +44,10 @@ static struct traffic_args traffic_args_of(const struct setup *s, int pp)
                                         .cut = s->cut,
                                         .types = s->types,
                                         .samples = s->samples,
-                                        .shares = (int)s->decided[DECIDED_ZERO].value,
+                                        .num_shards = (int)s->decided[DECIDED_ZERO].value,
                                         .overlapped = s->decided[DECIDED_OVERLAP].value > 0},
                                  .group = s->groups[pp],
-                                 .share = s->share,
+                                 .step_samples = s->step_samples,
                                  .rows = s->decided[DECIDED_OVERLAP].value,
                                  .chunked = copied,
                                  .segments = s->segments};

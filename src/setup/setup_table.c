@@ -149,7 +149,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
                  "rank, schedule %s%s%s, predicted bubble %s, stages %s%s\n",
                  (long long)o->train.batch, text_plural(o->train.batch, "s"), tokens, s->sched.m,
-                 text_plural(s->sched.m, "es"), s->share % s->samples ? "at most " : "",
+                 text_plural(s->sched.m, "es"), s->step_samples % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
                  redo.s ? redo.s : "", sim_bubble_words(s->bubble, 1, bubble),

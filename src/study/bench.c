@@ -38,7 +38,7 @@ struct step {
 static void on_step(void *arg, struct optim_step *out)
 {
     const struct step *t = arg;
-    *out = (struct optim_step){.step = 1, .lr = 1, .tokens = t->s.share * t->s.model.seq};
+    *out = (struct optim_step){.step = 1, .lr = 1, .tokens = t->s.step_samples * t->s.model.seq};
 }
 
 static enum err note_calls(struct step *t)
@@ -47,10 +47,10 @@ static enum err note_calls(struct step *t)
     struct exec_hooks hooks = {.step = on_step, .arg = t};
     TRY(rank_open(&t->rank, &(struct rank_args){.null = true}));
     calls_record(&t->list, t->rank.dev, t->s.model.vocab); /* opening is no part of a step */
-    b->tokens = t->s.share * t->s.model.seq;
+    b->tokens = t->s.step_samples * t->s.model.seq;
     TRY(mem_new(b->tokens * num_max(1, model_floats(&t->s.model)), sizeof *t->input,
                 "the step's input", &t->input));
-    struct exec_batch batch = {.input = t->input, .targets = t->input, .samples = t->s.share,
+    struct exec_batch batch = {.input = t->input, .targets = t->input, .samples = t->s.step_samples,
                                .t = t->s.model.seq, .step = 1};
     exec_zero_grads(t->rank.x);
     TRY(exec_run(t->rank.x, &t->s.sched, &batch, &hooks));

@@ -88,7 +88,7 @@ void bench_report_classes(const struct bench *b)
     if (b->o->parallel.pp > 1)
         bench_say(b, "parallel.pp %lld is passed over: this rank has all %lld layers",
                   (long long)b->o->parallel.pp, (long long)a.layers);
-    if (options_shares(b->o) > 1)
+    if (options_shards(b->o) > 1)
         bench_say(b, "parallel.zero %d is passed over: this rank updates all of its weights",
                   b->o->parallel.zero);
     if (all.seconds > 0)

@@ -297,14 +297,14 @@ static enum err list_ranges(struct team *t, int kinds)
     TRY(mem_new(most, sizeof *t->range, "what a rank reads", &t->range));
     for (int i = 0; i < x->stages_here; i++)
         for (int j = 0; j < x->store[i]->n; j++) {
-            int shares = param_share_pieces(x->store[i]);
+            int pieces = param_share_pieces(x->store[i]);
             const struct param *p = &x->store[i]->param[j];
             struct hf_place place;
             struct weights_tensor found;
             hf_place(&t->k->s->model, &p->spec, &place);
             TRY(weights_find(t->from, &place, &found));
             for (enum param_kind kind = 0; (int)kind < kinds; kind++)
-                for (int k = 0; k < (kind == PARAM_WEIGHT ? 1 : shares); k++) {
+                for (int k = 0; k < (kind == PARAM_WEIGHT ? 1 : pieces); k++) {
                     t->range[t->n] = (struct range){.place = place, .kind = kind};
                     t->n += param_held(p, kind, k, &t->range[t->n].held);
                 }

@@ -236,7 +236,7 @@ enum err train_locate(struct train_rank *r, struct text *out)
     struct search s = {.r = r, .in = {.op = SCHED_STEP}};
     const struct plait_train *call = r->job->call;
     struct exec_hooks hooks = {.begins = on_begins, .arg = &s};
-    int64_t n, tokens = r->s->share * r->job->train.targets;
+    int64_t n, tokens = r->s->step_samples * r->job->train.targets;
     struct optim_step step = {.step = r->taken + 1, .tokens = r->rank.counts_tokens ? tokens : 0};
     char words[128]; /* it takes as long as a step or two, and no progress is seen meanwhile */
     if (r->bad_round < 0)

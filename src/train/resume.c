@@ -144,8 +144,9 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
     r->loaded = 0;
     for (int i = 0; i < r->rank.x->stages_here && err == ERR_OK && *bad < 0; i++) {
         const struct param_store *of = r->rank.x->store[i];
-        r->loaded += (of->elements + 2 * of->elements / of->shares) * dtype_size(r->rank.dev->at);
+        r->loaded += of->elements + 2 * of->elements / of->num_shards;
     }
+    r->loaded *= dtype_size(r->rank.dev->at);
     if (err == ERR_OK && *bad < 0)
         err = take(r, &x, &was);
     state_index_close(&x);

@@ -25,7 +25,7 @@ static double *landing(const struct train_rank *r, int64_t step)
 static void on_step(void *arg, struct optim_step *out)
 {
     const struct train_rank *r = arg;
-    int64_t tokens = r->s->share * r->job->train.targets;
+    int64_t tokens = r->s->step_samples * r->job->train.targets;
     *out = (struct optim_step){.step = r->step, .lr = lr_at(&r->lr, r->step),
                                .tokens = r->rank.counts_tokens ? tokens : 0,
                                .stop = train_asks(r), .save = stop_saves() != r->heard,
@@ -119,7 +119,7 @@ static enum err open_rank(struct train_rank *r)
     TRY(exec_weights_keep(k->x));
     TRY(train_save_open(r));
     TRY(k->dev->ops->timer_alloc(k->dev, TRAIN_TIMERS, &r->timer));
-    int64_t read = TRAIN_READ * s->share;
+    int64_t read = TRAIN_READ * s->step_samples;
     TRY(mem_new(read * r->job->train.inputs, sizeof *r->inputs, "the steps' inputs", &r->inputs));
     TRY(mem_new(read * r->job->train.targets, sizeof *r->targets, "the steps' targets",
                 &r->targets));

@@ -10,7 +10,7 @@
 enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t step, int64_t first,
                        int64_t n)
 {
-    int64_t at = step % TRAIN_READ * r->s->share;
+    int64_t at = step % TRAIN_READ * r->s->step_samples;
     for (int64_t i = 0; i < n; i++) {
         int32_t *input = r->inputs + (at + i) * d->inputs;
         int32_t *target = r->targets + (at + i) * d->targets;
@@ -23,9 +23,9 @@ enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t s
 
 enum err train_read(struct train_rank *r, int64_t step)
 {
-    int64_t share = r->s->share;
-    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * share;
-    TRY(train_samples(r, &r->job->train, step, first, share));
+    int64_t n = r->s->step_samples;
+    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * n;
+    TRY(train_samples(r, &r->job->train, step, first, n));
     r->read = step;
     return ERR_OK;
 }
@@ -33,11 +33,12 @@ enum err train_read(struct train_rank *r, int64_t step)
 struct exec_batch train_batch(const struct train_rank *r, int64_t step)
 {
     const struct data_set *d = &r->job->train;
-    int64_t at = step % TRAIN_READ * r->s->share;
+    int64_t n = r->s->step_samples, at = step % TRAIN_READ * n;
     return (struct exec_batch){.input = r->inputs + at * d->inputs,
                                .targets = r->targets + at * d->targets,
-                               .samples = r->s->share, .t = r->s->model.seq, .step = (uint32_t)step,
-                               .row0 = r->rank.coord[AXIS_DP] * r->s->share * r->s->model.seq};
+                               .samples = n, .t = r->s->model.seq,
+                               .step = (uint32_t)step,
+                               .row0 = r->rank.coord[AXIS_DP] * n * r->s->model.seq};
 }
 
 bool train_out_of_time(const struct train_rank *r)

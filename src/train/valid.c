@@ -20,8 +20,8 @@ static int64_t rounds_of(const struct train_rank *r)
 /* This rank's first sample of a round, and how many it has. */
 static int64_t samples_of(const struct train_rank *r, int64_t round, int64_t *first)
 {
-    *first = round * r->s->o->train.batch + r->rank.coord[AXIS_DP] * r->s->share;
-    return num_max(0, num_min(r->s->share, r->job->valid.samples - *first));
+    *first = round * r->s->o->train.batch + r->rank.coord[AXIS_DP] * r->s->step_samples;
+    return num_max(0, num_min(r->s->step_samples, r->job->valid.samples - *first));
 }
 
 /* n samples, at the place of the step that is done. */
@@ -33,7 +33,7 @@ static struct exec_batch batch_of(const struct train_rank *r, int64_t n)
 
 enum err train_valid_open(struct train_rank *r)
 {
-    int64_t first, share = r->s->share;
+    int64_t first, share = r->s->step_samples;
     if (!r->job->valid.samples)
         return ERR_OK;
     int64_t rest = samples_of(r, rounds_of(r) - 1, &first);
@@ -56,7 +56,7 @@ enum err train_valid_round(struct train_rank *r, int64_t i, const struct exec_ho
         return ERR_OK;
     struct exec_batch b = batch_of(r, *n);
     TRY(train_put_off(r, train_samples(r, &r->job->valid, r->step, first, *n))); /* peers wait */
-    TRY(exec_run(r->rank.x, *n == r->s->share ? &r->s->forward : &r->last_round, &b, hooks));
+    TRY(exec_run(r->rank.x, *n == r->s->step_samples ? &r->s->forward : &r->last_round, &b, hooks));
     if (!r->rank.counts_tokens)
         return ERR_OK;
     double *landed = r->landed + TRAIN_AHEAD * SUMS_COUNT; /* a snapshot may be on its way */

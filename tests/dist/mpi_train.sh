@@ -136,7 +136,7 @@ same_bits 4 parallel.tp=4 parallel.sp=true train.dtype=f32
 same_bits 4 parallel.tp=2 parallel.sp=true parallel.pp=2 parallel.schedule=zb-h1 train.dtype=f32
 on_mpi=
 
-# Data ranks that share the updates. The sums of a large store go in pieces, so bf16 has no master
+# Data ranks that shard the optimizer. The sums of a large store go in pieces, so bf16 has no master
 # weights but the owners', which are gathered to be written.
 same_bits 3 parallel.dp=3 parallel.zero=1 train.dtype=bf16
 same_bits 4 parallel.dp=2 parallel.zero=1 parallel.pp=2 parallel.microbatch=1 train.dtype=bf16

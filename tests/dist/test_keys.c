@@ -30,7 +30,7 @@ static double pipeline_ranks(const struct seen *k) { return k->s->sched.p; }
 static double replicas(const struct seen *k) { return k->s->mesh.size[AXIS_DP]; }
 static double stages(const struct seen *k) { return k->s->sched.stages; }
 static double microbatches(const struct seen *k) { return k->s->sched.m; }
-static double share(const struct seen *k) { return (double)k->s->share; }
+static double share(const struct seen *k) { return (double)k->s->step_samples; }
 static double layers(const struct seen *k)
 {
     return (double)k->s->cut[0].end;
@@ -48,7 +48,7 @@ static double sharers(const struct seen *k)
 {
     struct exec_args a;
     setup_exec_args(k->s, 0, &a);
-    return a.of.shares;
+    return a.of.num_shards;
 }
 
 static double rows_of_a_piece(const struct seen *k)

@@ -225,7 +225,7 @@ static void same_bits(enum dev_kind dev, enum dtype ct)
     layout_result_free(&first);
 }
 
-/* Data ranks that share the updates add and update element by element as those that do not, where
+/* Data ranks that shard the optimizer add and update element by element as those that do not, where
  * nothing is clipped: after three steps the same bits, in less memory. */
 static void shared_updates(enum dev_kind dev, enum dtype ct)
 {

@@ -195,7 +195,7 @@ static void deal_to_slots(struct exec *x)
 {
     for (int i = 0; i < x->stages_here; i++) {
         struct param_store *s = &x->stage[i].stage.params;
-        s->slot = num_ceil_div(s->elements / s->shares, 5 + i);
+        s->slot = num_ceil_div(s->elements / s->num_shards, 5 + i);
     }
 }
 

@@ -214,7 +214,7 @@ static void pipeline_and_zero(void)
     struct model_split split = {1, false};
     struct model_stage first = {0, 1 + LAYERS, false}; /* half of the blocks */
     l.first = &first.end;
-    int64_t elements = model_shared_elements(model_stage_elements(&l.model, &split, &first), 2);
+    int64_t elements = model_sharded_elements(model_stage_elements(&l.model, &split, &first), 2);
     CHECK_OK(run(&l, 0, -1));
     CHECK_INT(plan.sent.messages, 2); /* of 2 samples, of 1 */
     CHECK_INT(plan.sent.bytes, 3 * SEQ * HIDDEN * WORD);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Data ranks that share the updates, in pieces of any length: of one part each, as where the device
- * does not queue, of several as on GPUs, and all in one, with more parameters that decay than one
- * call takes. Each rank's sums, and what it updates, are the bits of a rank that has all; so are
- * the gradients and the weights when they are gathered.
+ * Data ranks that shard the optimizer, in pieces of any length: of one part each, as where the
+ * device does not queue, of several as on GPUs, and all in one, with more parameters that decay
+ * than one call takes. Each rank's sums, and what it updates, are the bits of a rank that has all;
+ * so are the gradients and the weights when they are gathered.
  */
 #include "optim/optim.h"
 #include "parallel/dp.h"
@@ -17,9 +17,9 @@ enum { RANKS = 3, BLOCKS = 130, STEPS = 2, TOKENS = 7 };
 
 struct sort { enum dev_kind kind; enum dtype ct; int64_t blocks, least; };
 
-static void open_rig(struct store_rig *r, const struct sort *m, int share, int shares)
+static void open_rig(struct store_rig *r, const struct sort *m, int shard_rank, int num_shards)
 {
-    *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
+    *r = (struct store_rig){.split = {.tp = 1}, .shard_rank = shard_rank, .num_shards = num_shards};
     r->stage = (struct model_stage){.end = 2 * m->blocks + 2};
     r->model = (struct model){.kind = MODEL_GPT, .layers = m->blocks, .hidden = 6, .heads = 2,
                               .kv_heads = 2, .head_dim = 3, .ffn = 10, .vocab = 31, .seq = 5,
@@ -118,10 +118,10 @@ static enum err steps_of(struct dp *d, struct optim *shared, struct optim *alone
 {
     struct param_store *s = d->a.store;
     const struct param_store *all = alone->store[0];
-    TRY(param_share_keep(s));
+    TRY(param_shard_master(s));
     for (int step = 1; step <= STEPS; step++)
         TRY(step_of(d, shared, alone, step));
-    TRY(param_share_lay(s));
+    TRY(param_unshard_master(s));
     if (s->whole == s->grad)
         TRY(dp_gather(d, 0, s->elements));
     CHECK(same(param_master(&s->param[0]), all->master,

@@ -377,8 +377,8 @@ static enum err plan_comm(struct rank *k, const struct exec_args *a, int pp)
 {
     struct traffic_args t = {
         .of = {a->of.model, a->of.split, a->mesh, a->of.sched, a->of.cut, a->dev->types,
-               a->of.samples, a->of.shares, a->tp_rows > 0},
-        .group = k->groups, .share = a->of.share, .rows = a->tp_rows,
+               a->of.samples, a->of.num_shards, a->tp_rows > 0},
+        .group = k->groups, .step_samples = a->of.step_samples, .rows = a->tp_rows,
         .chunked = a->tp_chunked || gpus_copy(k->job), .segments = a->segments};
     groups_make(&t.of, pp, k->groups);
     for (int i = 0; i < GROUP_KINDS; i++)
@@ -399,7 +399,8 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
     struct exec_args a = {
         .of = {.model = &l->model, .split = {l->tp, l->sp}, .sched = &job->sched,
                .report = &job->report, .cut = job->cut, .samples = l->microbatch,
-               .share = l->batch / l->dp, .types = dev->types, .shares = l->zero ? l->dp : 1,
+               .step_samples = l->batch / l->dp, .types = dev->types,
+               .num_shards = l->zero ? l->dp : 1,
                .training = true, .splits = sched_has(&job->sched, SCHED_I),
                .redo = l->every != 0 ? job->segments : NULL},
         .mesh = &job->mesh, .segments = job->segments, .dev = dev, .world = w, .seed = 77,
@@ -502,7 +503,8 @@ static enum err make_sched(const struct layout *l, struct job *job)
         job->cut[i - 1].end = --job->cut[i].first; /* the mlp goes to the stage behind */
     buffers_place(&job->sched, job->cut);
     struct segments_args sa = {.model = &l->model, .split = split,
-                               .element = l->ct == DT_F64 ? 8 : 4, .shares = l->zero ? l->dp : 1,
+                               .element = l->ct == DT_F64 ? 8 : 4,
+                               .num_shards = l->zero ? l->dp : 1,
                                .bytes = l->sum_bytes, .every = l->every};
     TRY(segments_make(&sa, job->cut, job->sched.stages, &job->segments));
     if (l->dp > 1 || l->every != 0)

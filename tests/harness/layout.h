@@ -18,7 +18,7 @@ struct step_traffic;
 struct layout {
     struct model model;
     int tp, pp, dp, v, group; /* group: sched_shape.group */
-    int zero;                 /* data ranks share the updates */
+    int zero;                 /* data ranks shard the optimizer */
     bool sp, canonical;       /* canonical: the list goes through sched_canonical */
     int64_t tp_rows;          /* exec_args.tp_rows */
     bool tp_chunked;          /* exec_args.tp_chunked */

@@ -10,7 +10,7 @@ void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct)
 {
     CHECK_OK(dev_open(&(struct dev_args){.kind = kind, .ct = ct, .threads = 1}, &r->dev));
     int64_t elements = model_stage_elements(&r->model, &r->split, &r->stage);
-    elements = model_shared_elements(elements, r->shares > 1 ? r->shares : 1);
+    elements = model_sharded_elements(elements, r->num_shards > 1 ? r->num_shards : 1);
     for (int i = 0; i < 5; i++)
         CHECK_OK(r->dev->ops->alloc(r->dev, elements * dtype_size(r->dev->at), "a store",
                                     &r->memory[i]));
@@ -19,8 +19,8 @@ void store_rig_open(struct store_rig *r, enum dev_kind kind, enum dtype ct)
     if (r->dev->ct != r->dev->at)
         memory.master = r->memory[1];
     struct param_place at = {.model = &r->model, .split = &r->split, .stage = &r->stage,
-                             .tp_rank = r->tp_rank, .share = r->share,
-                             .shares = r->shares};
+                             .tp_rank = r->tp_rank, .shard_rank = r->shard_rank,
+                             .num_shards = r->num_shards};
     CHECK_OK(param_store_open(&r->store, r->dev, &at, &memory));
 }
 
@@ -52,6 +52,6 @@ void store_rig_segments(const struct store_rig *r, int64_t least, struct segment
     int64_t most = INT64_MAX / r->store.at;
     struct segments_args a = {.model = &r->model, .split = r->split,
                               .bytes = num_min(least, most) * r->store.at,
-                              .element = r->store.at, .shares = r->store.shares};
+                              .element = r->store.at, .num_shards = r->store.num_shards};
     CHECK_OK(segments_make(&a, &r->stage, 1, out));
 }

@@ -13,7 +13,7 @@ struct store_rig {
     struct model_split split;
     struct model_stage stage;
     int tp_rank;
-    int share, shares;        /* param_place's */
+    int shard_rank, num_shards;        /* param_place's */
     struct dev *dev;
     void *memory[5];          /* owned: weights, master, gradients, moments */
     struct param_store store;

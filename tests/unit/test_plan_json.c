@@ -227,7 +227,7 @@ static double bytes_of(const char *zero, const char *kind)
     return bytes;
 }
 
-/* Two data ranks that share the updates have half of what is updated, but for padding. */
+/* Two data ranks that shard the optimizer have half of what is updated, but for padding. */
 static void shares_are_parts(void)
 {
     static const struct { const char *kind; double part; } of[] = {

@@ -113,7 +113,7 @@ static void check_firsts(int every, int64_t bytes, const int *first, int n, int 
     static const struct model a = {.kind = MODEL_GPT, .layers = 7, .hidden = 8, .heads = 2,
                                    .kv_heads = 2, .head_dim = 4, .ffn = 16, .vocab = 17, .seq = 4};
     struct segments_args of = {.model = &a, .split = {.tp = 1}, .bytes = bytes, .element = 4,
-                               .shares = 1, .every = every};
+                               .num_shards = 1, .every = every};
     struct model_stage whole = {.end = model_layers(&a)};
     struct segments *s;
     CHECK_OK(segments_make(&of, &whole, 1, &s));

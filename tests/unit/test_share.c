@@ -12,10 +12,10 @@
 enum { SHARES_MOST = 5 };
 
 /* An odd model, on rank `share` of so many. */
-static void open_share(struct store_rig *r, enum model_kind kind, int share, int shares)
+static void open_share(struct store_rig *r, enum model_kind kind, int shard_rank, int num_shards)
 {
     bool gpt = kind == MODEL_GPT;
-    *r = (struct store_rig){.split = {.tp = 1}, .share = share, .shares = shares};
+    *r = (struct store_rig){.split = {.tp = 1}, .shard_rank = shard_rank, .num_shards = num_shards};
     r->stage = (struct model_stage){.end = 2 * 3 + 2};
     r->model = (struct model){.kind = kind, .layers = 3, .hidden = 12, .heads = 4,
                               .kv_heads = gpt ? 4 : 2, .head_dim = 3, .ffn = 20, .vocab = 31,
@@ -44,17 +44,17 @@ static int64_t mark(const struct param_store *s, uint8_t *owned)
             owned[e]++;
         next = r.own + r.end - r.begin;
     }
-    return wrong + (next != s->elements / s->shares);
+    return wrong + (next != s->elements / s->num_shards);
 }
 
-static void covered(enum model_kind kind, int shares, int64_t least)
+static void covered(enum model_kind kind, int num_shards, int64_t least)
 {
     struct store_rig r;
     static uint8_t owned[1 << 16];
     int64_t elements = 0, other = 0;
     memset(owned, 0, sizeof owned);
-    for (int share = 0; share < shares; share++) {
-        open_share(&r, kind, share, shares);
+    for (int shard_rank = 0; shard_rank < num_shards; shard_rank++) {
+        open_share(&r, kind, shard_rank, num_shards);
         cut(&r, least);
         CHECK(r.store.edge[0] == 0 && r.store.edge[r.store.pieces] == r.store.elements);
         CHECK(r.store.elements <= (int64_t)sizeof owned);
@@ -67,7 +67,7 @@ static void covered(enum model_kind kind, int shares, int64_t least)
     for (int64_t e = 0; e < elements; e++)
         other += owned[e] != 1;
     test_check(other == 0, __FILE__, __LINE__, "%d ranks, least %lld: %lld elements have not one "
-               "owner", shares, (long long)least, (long long)other);
+               "owner", num_shards, (long long)least, (long long)other);
 }
 
 static void each_element_has_one_owner(void)
@@ -77,10 +77,10 @@ static void each_element_has_one_owner(void)
         test_skip("the device is not built in");
         return;
     }
-    for (int shares = 2; shares <= SHARES_MOST; shares++)
+    for (int num_shards = 2; num_shards <= SHARES_MOST; num_shards++)
         for (size_t i = 0; i < sizeof least / sizeof *least; i++) {
-            covered(MODEL_GPT, shares, least[i]);
-            covered(MODEL_LLAMA, shares, least[i]);
+            covered(MODEL_GPT, num_shards, least[i]);
+            covered(MODEL_LLAMA, num_shards, least[i]);
         }
 }
 
@@ -96,14 +96,14 @@ static void masters_go_and_come(void)
     }
     open_share(&whole, MODEL_GPT, 0, 1);
     CHECK_OK(param_init(&whole.store, 3, 1));
-    for (int share = 0; share < 3; share++) {
-        open_share(&r, MODEL_GPT, share, 3);
+    for (int shard_rank = 0; shard_rank < 3; shard_rank++) {
+        open_share(&r, MODEL_GPT, shard_rank, 3);
         cut(&r, 700);
         CHECK_OK(param_init(&r.store, 3, 1));
         CHECK(memcmp(r.store.w, whole.store.w, (size_t)(whole.store.elements * r.store.ct)) == 0);
-        CHECK_OK(param_share_keep(&r.store));
+        CHECK_OK(param_shard_master(&r.store));
         memset(r.store.grad, 0, (size_t)(r.store.elements * r.store.at));
-        CHECK_OK(param_share_lay(&r.store));
+        CHECK_OK(param_unshard_master(&r.store));
         for (int i = 0; i < r.store.n; i++)
             for (int64_t e = 0; e < r.store.param[i].count; e++)
                 sum[r.store.param[i].offset + e] +=
