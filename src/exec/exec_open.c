@@ -250,10 +250,10 @@ static enum err open_stage(struct exec *x, struct exec_stage *e)
         .dev = a->dev, .work = &x->scratch, .rope = x->rope, .loss = x->loss, .seed = a->seed,
         .tp = {a->dev, tp, x->group[GROUP_KV], of->split.tp, x->coord[AXIS_TP], of->split.sp,
                of->split.tp > 1 ? a->tp_rows : 0, a->tp_chunked || (tp && comm_group_copies(tp))}};
-    if (of->redo) {
+    if (of->recompute) {
         TRY(borrow(x, e));
-        s.redo = e->segments->first;
-        s.redos = e->segments->n;
+        s.recompute = e->segments->first;
+        s.num_recomputed = e->segments->n;
     }
     if (e->stage.span.embed_beside) /* stages are opened in order: the first is there */
         s.tokens = param_find(&x->stage[0].stage.params, 0, PARAM_TOKENS);

@@ -44,8 +44,8 @@ enum err stage_open(struct stage *s, const struct stage_args *a)
             p->role[PARAM_HEAD_W] =
                 model_stage_embed(&s->span) ? s->part[0].role[PARAM_TOKENS] : a->tokens;
     }
-    for (int i = 0; a->redo && i < a->redos; i++)
-        s->part[a->redo[i]].begins = true;
+    for (int i = 0; a->recompute && i < a->num_recomputed; i++)
+        s->part[a->recompute[i]].begins = true;
     return ERR_OK;
 }
 

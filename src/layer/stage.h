@@ -116,9 +116,9 @@ struct stage_args {
     bool copy;              /* a second replica: its parameters are counted in the first */
     int shard_rank, num_shards; /* param_place */
     const struct param *tokens; /* borrowed: the embedding in another stage of this rank, or NULL */
-    const int *redo;        /* borrowed; [redos] first parts of segments that are recomputed each by
-                               itself, rising from 0; NULL: none are */
-    int redos;
+    const int *recompute;   /* borrowed; [num_recomputed] first parts of segments that are
+                               recomputed each by itself, rising from 0; NULL: none are */
+    int num_recomputed;
 };
 
 bool stage_has_head(const struct stage *s);

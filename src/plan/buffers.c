@@ -70,20 +70,20 @@ struct saved { bool *begins; int *lender; int64_t (*set)[SAVE_COUNT]; };
 static enum err find_saved(const struct walk *w, int stage, struct saved *v)
 {
     const struct model_stage *st = &w->a->cut[stage];
-    const struct segments *redo = w->a->redo ? &w->a->redo[stage] : NULL;
+    const struct segments *recompute = w->a->recompute ? &w->a->recompute[stage] : NULL;
     int parts = model_stage_parts(st);
     TRY(mem_new(parts, sizeof *v->begins, "the buffers of a stage", &v->begins));
     TRY(mem_new(parts, sizeof *v->lender, "the buffers of a stage", &v->lender));
     TRY(mem_new(parts, sizeof *v->set, "the buffers of a stage", &v->set));
     for (int i = 0; i < parts; i++)
         v->lender[i] = i;
-    if (redo)
-        TRY(segments_lenders(redo, w->a->model, st, v->lender));
+    if (recompute)
+        TRY(segments_lenders(recompute, w->a->model, st, v->lender));
     for (int i = 0; i < parts; i++) {
         struct layer l = model_layer(w->a->model, st->first + i);
         struct model_dims d;
         model_dims(&l, &w->rank.split, w->rank.samples, w->rank.types, &d);
-        v->begins[i] = segments_begin(redo, i);
+        v->begins[i] = segments_begin(recompute, i);
         for (int id = 0; id < SAVE_COUNT; id++) {
             int64_t *most = &v->set[v->lender[i]][id];
             if (!model_save_stays(&l, v->begins[i], (enum model_save)id))

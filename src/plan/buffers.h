@@ -49,7 +49,7 @@ struct buffers_args {
     int num_shards;                    /* data ranks that shard the optimizer; 1: none */
     bool training;
     bool splits;                       /* the schedule has I and W: keep sets for microbatches */
-    const struct segments *redo;       /* [stages] that are recomputed by segments; NULL: none */
+    const struct segments *recompute;  /* [stages] that are recomputed by segments; NULL: none */
 };
 
 /* Calls fn for each buffer of pipeline rank pp, in the order in which a rank takes them; an error

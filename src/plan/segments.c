@@ -154,7 +154,7 @@ enum err segments_lenders(const struct segments *s, const struct model *a,
     return ERR_OK;
 }
 
-enum err segments_cut(const struct segments *s, bool redo, bool shared, struct sched *list,
+enum err segments_cut(const struct segments *s, bool recompute, bool shared, struct sched *list,
                       struct sched_report *report)
 {
     struct sched cut, zero;
@@ -163,7 +163,7 @@ enum err segments_cut(const struct segments *s, bool redo, bool shared, struct s
     TRY(mem_new(list->stages, sizeof *n, "the segments", &n));
     for (int i = 0; i < list->stages; i++)
         n[i] = (uint8_t)s[i].n;
-    enum err err = sched_segment(list, n, redo, &cut);
+    enum err err = sched_segment(list, n, recompute, &cut);
     mem_free(n);
     TRY(err);
     sched_free(list);
@@ -175,9 +175,9 @@ enum err segments_cut(const struct segments *s, bool redo, bool shared, struct s
     }
     err = sched_check(list, &proved);
     report->hash = proved.hash;
-    for (int i = 0; err == ERR_OK && redo && i < list->p; i++)
+    for (int i = 0; err == ERR_OK && recompute && i < list->p; i++)
         report->full_peak[i] = proved.full_peak[i];
-    for (int h = 0; err == ERR_OK && redo && h < list->replicas * list->stages; h++)
+    for (int h = 0; err == ERR_OK && recompute && h < list->replicas * list->stages; h++)
         report->save_peak[h] = proved.save_peak[h];
     sched_report_free(&proved);
     return err;

@@ -41,10 +41,10 @@ bool segments_summed(const struct model *a, const struct model_split *split, int
 enum err segments_make(const struct segments_args *a, const struct model_stage *cut, int stages,
                        struct segments **out);
 void segments_free(struct segments *s, int stages);
-/* The training list cut by them, where data ranks shard the optimizer with these in segments, too,
- * and proved again: slots stay as they are, so of the report the hash alone is new, and with redo
- * (sched_segment) what is kept in full. Errors: those of sched_segment and sched_check. */
-enum err segments_cut(const struct segments *s, bool redo, bool shared, struct sched *list,
+/* The training list cut by them, where data ranks shard the optimizer with these in segments,
+ * too, and proved again: slots stay as they are, so of the report the hash alone is new, and with
+ * recompute (sched_segment) what is kept in full. Errors: of sched_segment and sched_check. */
+enum err segments_cut(const struct segments *s, bool recompute, bool shared, struct sched *list,
                       struct sched_report *report);
 /* Which layer of a stage whose segments are recomputed lends its buffers to each, [layers]: those
  * of one type in the same block of their segments have one's, for one segment at a time has any.

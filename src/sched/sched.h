@@ -261,17 +261,17 @@ enum err sched_lower(const struct sched *s, const struct sched_lower_args *a, st
 
 /* A lowered list with the last B or W of each stage, and its REDUCE, cut in so many segments,
  * [stages] of 1 to SCHED_MAX_SEGMENTS (sched_segment.c): sums start while the rest of that backward
- * still computes. Whole stay stages that are not summed, and those of two replicas. redo: every
- * backward of a stage with several is cut, and each segment has its R right before it. To be
- * checked again. Errors: ERR_MEMORY; ERR_CONFIG for redo of a list whose backwards are not all
+ * still computes. Whole stay stages that are not summed, and those of two replicas. recompute:
+ * every backward of a stage with several is cut, and each segment has its R right before it. To be
+ * checked again. Errors: ERR_MEMORY; ERR_CONFIG for recompute of a list whose backwards are not all
  * whole; ERR_INTERNAL for a list that is not lowered or is cut already. */
-enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
+enum err sched_segment(const struct sched *s, const uint8_t *segments, bool recompute,
                        struct sched *out);
 /* A lowered list whose data ranks shard the optimizer (sched_zero.c): UPDATE and GATHER of each
  * segment in place of STEP, then WAIT. The whole list where it does not step. To be checked again.
  * Errors: ERR_MEMORY; ERR_INTERNAL for a list that is not lowered. */
 enum err sched_zero(const struct sched *s, struct sched *out);
-/* What the backwards of a list are, if redo would refuse it; NULL: it would not. */
+/* What the backwards of a list are, if recompute would refuse it; NULL: it would not. */
 const char *sched_not_whole(const struct sched *s);
 
 enum sched_rule { /* one error each, naming rank, place in its list, instruction */

@@ -20,7 +20,7 @@
 
 #include "base/mem.h"
 
-static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool redo,
+static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool recompute,
                             struct sched_build *out)
 {
     /* [stages] Place of the last B or W. Between that and its sum the rank computes: the list says
@@ -37,7 +37,7 @@ static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool
         if (in.op == SCHED_REDUCE)
             end[in.stage].apart = computed != end[in.stage].last;
     }
-    for (int stage = 0; (summed || redo) && stage < s->stages; stage++)
+    for (int stage = 0; (summed || recompute) && stage < s->stages; stage++)
         out->s.segments[stage] = segments[stage];
     for (int rank = 0; rank < s->p; rank++) {
         sched_build_rank(out);
@@ -46,8 +46,9 @@ static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool
             bool cut = sched_op_names_stage(in.op) && out->s.segments[in.stage] > 1;
             bool last = cut && i == end[in.stage].last;
             bool apart = cut && end[in.stage].apart;
-            if (!last && !(cut && redo && in.op == SCHED_B)) {
-                if (!(cut && ((in.op == SCHED_REDUCE && !apart) || (redo && in.op == SCHED_R))))
+            if (!last && !(cut && recompute && in.op == SCHED_B)) {
+                bool written = (in.op == SCHED_REDUCE && !apart) || (recompute && in.op == SCHED_R);
+                if (!(cut && written)) /* by its segments */
                     sched_build_copy(out, in);
                 continue;
             }
@@ -57,7 +58,7 @@ static enum err write_ranks(const struct sched *s, const uint8_t *segments, bool
             sum.mb = 0;
             for (int seg = out->s.segments[in.stage]; seg > 0; seg--) {
                 in.seg = again.seg = sum.seg = (uint8_t)seg;
-                if (redo)
+                if (recompute)
                     sched_build_copy(out, again);
                 sched_build_copy(out, in);
                 if (last && summed && !apart)
@@ -78,11 +79,11 @@ const char *sched_not_whole(const struct sched *s)
     return NULL;
 }
 
-enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo,
+enum err sched_segment(const struct sched *s, const uint8_t *segments, bool recompute,
                        struct sched *out)
 {
     struct sched_build b;
-    const char *why = redo ? sched_not_whole(s) : NULL;
+    const char *why = recompute ? sched_not_whole(s) : NULL;
     if (why)
         FAIL(ERR_CONFIG, "schedule %s: recompute by segments is asked for, and its backwards %s; "
                          "recompute whole stages, or use a schedule of whole backwards, as 1f1b",
@@ -95,6 +96,6 @@ enum err sched_segment(const struct sched *s, const uint8_t *segments, bool redo
                  stage);
     sched_build_from(&b, s);
     if (b.err == ERR_OK)
-        b.err = write_ranks(s, segments, redo, &b);
+        b.err = write_ranks(s, segments, recompute, &b);
     return sched_build_done(&b, out);
 }

@@ -87,7 +87,7 @@ static struct decision recompute(const struct setup *s)
 {
     struct decision d = {.value = sched_has(&s->sched, SCHED_R)};
     int key = conf_word_index(s->o->train.recompute), most = 1;
-    for (int i = 0; s->redo && i < s->sched.stages; i++)
+    for (int i = 0; s->recompute && i < s->sched.stages; i++)
         most = (int)num_max(most, s->segments[i].n);
     d.words = most > 1  ? "inputs of a stage's segments are kept, and each is run again by itself"
               : d.value ? "a stage's input is kept, and its forward is run again"

@@ -84,7 +84,7 @@ void setup_buffers(const struct setup *s, struct buffers_args *out)
                                  .num_shards = (int)s->decided[DECIDED_ZERO].value,
                                  .training = s->training,
                                  .splits = sched_has(&s->sched, SCHED_I),
-                                 .redo = s->redo ? s->segments : NULL};
+                                 .recompute = s->recompute ? s->segments : NULL};
 }
 
 /* Groups, traffic and memory of pipeline rank pp. far: the GPUs of its data or tensor ranks do not
@@ -193,7 +193,7 @@ static enum err play_flops(struct setup *s)
         scale[stages + i] = model_flops(&s->model, &s->cut[i], true);
     }
     struct sim_cost cost = {.tf = 1, .tb = 2, .ti = 1, .tw = 1, .tr = 1, .stage_scale = scale,
-                            .redo_scale = scale + stages};
+                            .recompute_scale = scale + stages};
     enum err err = play(s, &cost);
     mem_free(scale);
     return err;
@@ -332,7 +332,7 @@ static enum err make(const struct options *o, int64_t vocab, struct schedule *ma
     decision_make(s, s->decided);
     if (s->time)
         TRY(play(s, &measured));
-    else if (s->redo)
+    else if (s->recompute)
         TRY(play_flops(s)); /* the cut's had no segments */
     TRY(mem_new(s->sched.p, sizeof *s->memory, "the memory plan", &s->memory));
     TRY(mem_new(s->sched.p, sizeof *s->groups, "the plan's groups", &s->groups));

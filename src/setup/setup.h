@@ -50,7 +50,7 @@ struct setup {
                                        first; empty: there is none */
     struct model_stage *cut;         /* owned; [stages] */
     struct segments *segments;       /* owned; [stages] */
-    bool redo;                       /* they are recomputed each by itself */
+    bool recompute;                 /* they are recomputed each by itself */
     struct memory *memory;      /* owned; [pp] */
     struct group (*groups)[GROUP_KINDS]; /* owned; [pp] */
     struct step_traffic *traffic; /* owned; [pp] */

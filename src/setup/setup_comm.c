@@ -24,12 +24,12 @@ enum err setup_plan_segments(struct setup *s)
         a.every = conf_word_number(recompute);
     else if (recompute == OPTIONS_RECOMPUTE_SQRT)
         a.every = SEGMENTS_SQRT;
-    s->redo = a.every != 0;
+    s->recompute = a.every != 0;
     TRY(segments_make(&a, s->cut, s->sched.stages, &s->segments));
-    if (!s->redo && (!s->training || s->mesh.size[AXIS_DP] == 1))
+    if (!s->recompute && (!s->training || s->mesh.size[AXIS_DP] == 1))
         return ERR_OK;
-    enum err err = segments_cut(s->segments, s->redo, a.num_shards > 1, &s->sched, &s->report);
-    return err == ERR_CONFIG && s->redo
+    enum err err = segments_cut(s->segments, s->recompute, a.num_shards > 1, &s->sched, &s->report);
+    return err == ERR_CONFIG && s->recompute
                ? ERR(err, "train.recompute: %s", err_bare(err_text())) : err;
 }
 

@@ -119,7 +119,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                                          [OPTIONS_NULL] = "null", [OPTIONS_CUDA] = "cuda"};
     const struct options *o = s->o;
     char tokens[48] = "", bubble[SIM_BUBBLE_MAX], buf[32];
-    struct text redo = {0};
+    struct text recompute = {0};
     add_model(&s->model, out);
     text_add(out, "layout  %d rank%s: tp %d%s%s, pp %d, dp %d%s; %s on %s%s\n", s->mesh.world,
              text_plural(s->mesh.world, "s"), s->split.tp, s->split.sp ? " with sp" : "",
@@ -138,12 +138,12 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
         snprintf(tokens, sizeof tokens, " of %lld token%s", (long long)s->model.seq,
                  text_plural(s->model.seq, "s"));
     if (o->train.recompute != OPTIONS_RECOMPUTE_NONE) {
-        text_add(&redo, ", recompute ");
-        (void)!conf_get(&options_table, o, "train.recompute", &redo);
+        text_add(&recompute, ", recompute ");
+        (void)!conf_get(&options_table, o, "train.recompute", &recompute);
     } else if (sched_has(&s->sched, SCHED_R)) {
-        text_add(&redo, ", recompute as its file says");
+        text_add(&recompute, ", recompute as its file says");
     }
-    out->err = out->err ? out->err : redo.err;
+    out->err = out->err ? out->err : recompute.err;
     if (s->training)
         text_add(out,
                  "step    %lld sample%s%s, %d microbatch%s of %s%lld a data "
@@ -152,7 +152,7 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
                  text_plural(s->sched.m, "es"), s->step_samples % s->samples ? "at most " : "",
                  (long long)s->samples, s->sched.name,
                  o->train.canonical_accumulation ? " with canonical accumulation" : "",
-                 redo.s ? redo.s : "", sim_bubble_words(s->bubble, 1, bubble),
+                 recompute.s ? recompute.s : "", sim_bubble_words(s->bubble, 1, bubble),
                  s->time ? "at the costs of " : "weighed by FLOPs",
                  s->time ? o->parallel.costs : "");
     for (int i = 0; i < DECISIONS; i++)
@@ -163,5 +163,5 @@ void setup_table(const struct setup *s, const double *allocated, struct text *ou
     for (int pp = 0; pp < s->sched.p && s->decided[DECIDED_COPIES].value; pp++)
         text_add(out, "  pp %-3d       %14lld B  (%s a rank)\n", pp, (long long)s->memory[pp].copy,
                  text_bytes(s->memory[pp].copy, buf));
-    text_free(&redo);
+    text_free(&recompute);
 }

@@ -329,7 +329,7 @@ static enum err check_cost(const struct sched *s, const struct sim_cost *c)
     const struct { const char *name; double value; } cost[] = {
         {"tf", c->tf}, {"tb", c->tb}, {"ti", c->ti}, {"tw", c->tw}, {"tr", c->tr},
         {"latency", c->latency}, {"tov", c->tov}};
-    const double *const scale[] = {c->stage_scale, c->redo_scale};
+    const double *const scale[] = {c->stage_scale, c->recompute_scale};
     for (int i = 0; i < 7; i++)
         if (!is_time(cost[i].value))
             FAIL(ERR_CONFIG, "simulation: %s %g is not a time; use 0 to 1e100", cost[i].name,
@@ -365,7 +365,8 @@ void sim_times(const struct sched *s, const struct sim_cost *c, double (*time)[S
     const double uniform[SCHED_COMPUTE_OPS] = {c->tf, c->tb, c->ti, c->tw, c->tr};
     for (int stage = 0; stage < s->stages; stage++) {
         for (int op = 0; op < SCHED_COMPUTE_OPS; op++) {
-            const double *by = op == SCHED_R && c->redo_scale ? c->redo_scale : c->stage_scale;
+            bool again = op == SCHED_R && c->recompute_scale;
+            const double *by = again ? c->recompute_scale : c->stage_scale;
             double scaled = uniform[op] * (by ? by[stage] : 1);
             time[stage][op] = c->stage_time ? c->stage_time[stage][op] : scaled;
         }

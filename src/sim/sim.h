@@ -24,8 +24,8 @@ struct sim_cost {
     double fetch;          /* that a receive takes at least, also of a message sent long before:
                               where both ends must come to it before anything moves */
     const double *stage_scale; /* borrowed; [stages] multiplies the times; NULL: all 1 */
-    const double *redo_scale;  /* borrowed; [stages] that of R, where a stage does not do all of its
-                                  forward again; NULL: stage_scale */
+    const double *recompute_scale; /* borrowed; [stages] that of R, where a stage does not do all of
+                                      its forward again; NULL: stage_scale */
     double tov;            /* of a pair, its F and B overlapped; 0: tf + tb. Of two stages whose
                               times differ: the same share of the sum of their times */
     /* borrowed; [stages] times of F, B, I, W, R of each stage, as measured, instead of all above

@@ -148,8 +148,8 @@ static enum err share_out(struct played *x)
     }
     for (int i = 0; i < x->s->stages; i++) {
         x->scale[i] /= parts;
-        if (x->redo)
-            x->redo[i] /= parts;
+        if (x->recompute)
+            x->recompute[i] /= parts;
     }
     x->memory.activation = 1.0 / parts;
     return ERR_OK;
@@ -191,7 +191,7 @@ enum err play_make(const struct play_args *a, struct played *out)
     if (a->share && out->s->v * out->s->slices > 1)
         TRY(share_out(out));
     c->stage_scale = out->scale;
-    c->redo_scale = out->redo;
+    c->recompute_scale = out->recompute;
     c->stage_time = (const double(*)[SCHED_COMPUTE_OPS])out->time;
     if (out->modelled)
         TRY(play_inside(out));
@@ -219,7 +219,7 @@ void play_free(struct played *x)
     if (x->modelled)
         setup_free(&x->setup);
     mem_free(x->scale);
-    mem_free(x->redo);
+    mem_free(x->recompute);
     mem_free(x->time);
     mem_free(x->bytes);
     mem_free(x->ends);

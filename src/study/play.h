@@ -32,7 +32,7 @@ struct played {
     struct options options;             /* which the setup borrows */
     struct caps caps;                   /* of the call */
     bool modelled;
-    double *scale, *redo;               /* owned; [stages] of F to W and of R, or NULL */
+    double *scale, *recompute;          /* owned; [stages] of F to W and of R, or NULL */
     double (*time)[SCHED_COMPUTE_OPS];  /* owned; [stages], or NULL */
     int64_t *bytes;                     /* owned; behind `memory` */
     double *ends;                       /* owned; [instructions], or NULL */

@@ -124,15 +124,15 @@ enum err play_model(const struct play_args *a, struct played *x)
     } else {
         double sum = 0;
         TRY(mem_new(x->s->stages, sizeof *x->scale, "factors of stages", &x->scale));
-        TRY(mem_new(x->s->stages, sizeof *x->redo, "factors of stages", &x->redo));
+        TRY(mem_new(x->s->stages, sizeof *x->recompute, "factors of stages", &x->recompute));
         for (int i = 0; i < x->s->stages; i++) {
             x->scale[i] = model_flops(&x->setup.model, &x->setup.cut[i], false);
-            x->redo[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
+            x->recompute[i] = model_flops(&x->setup.model, &x->setup.cut[i], true);
             sum += x->scale[i];
         }
         for (int i = 0; i < x->s->stages; i++) {
             x->scale[i] *= x->s->stages / sum;
-            x->redo[i] *= x->s->stages / sum;
+            x->recompute[i] *= x->s->stages / sum;
         }
     }
     TRY(setup_ends(&x->setup, &x->ends)); /* no time where links and memory take none */

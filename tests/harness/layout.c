@@ -402,7 +402,7 @@ static enum err run_rank(struct rank *k, struct comm_world *w, struct dev *dev)
                .step_samples = l->batch / l->dp, .types = dev->types,
                .num_shards = l->zero ? l->dp : 1,
                .training = true, .splits = sched_has(&job->sched, SCHED_I),
-               .redo = l->every != 0 ? job->segments : NULL},
+               .recompute = l->every != 0 ? job->segments : NULL},
         .mesh = &job->mesh, .segments = job->segments, .dev = dev, .world = w, .seed = 77,
         .trace = l->trace, .guards = true,
         .optim = {or(l->beta1, 0.9), or(l->beta2, 0.95), or(l->eps, 1e-8), or(l->decay, 0.1),

@@ -259,9 +259,9 @@ static void gpipe_in_closed_form(void)
         for (int p = 1; p <= 6; p++)
             for (int m = 1; m <= 9; m++) {
                 const struct sim_cost *c = &cost[k];
-                double redo = m > 1 ? m * c->tr : 0;
+                double recompute = m > 1 ? m * c->tr : 0;
                 CHECK_NEAR(makespan("gpipe", (struct sched_shape){p, m, 1, 0}, true, c),
-                           (m + p - 1) * (c->tf + c->tb) + redo, 1e-12);
+                           (m + p - 1) * (c->tf + c->tb) + recompute, 1e-12);
             }
 }
 
@@ -298,10 +298,10 @@ static void of_no_time(void)
 /* Factors of R alone, times of single stages, and times that are none. */
 static void costs(void)
 {
-    static const double redo[2] = {0, 3}, bad[2] = {-1, 1};
+    static const double recompute[2] = {0, 3}, bad[2] = {-1, 1};
     static const double time[2][SCHED_COMPUTE_OPS] = {{1, 2, 1, 1, 1}, {1, 2, 1, 1, 4}};
     struct sched_shape shape = {2, 3, 1, 0};
-    struct sim_cost c = {.tf = 1, .tb = 2, .tr = 1, .redo_scale = redo};
+    struct sim_cost c = {.tf = 1, .tb = 2, .tr = 1, .recompute_scale = recompute};
     CHECK_NEAR(makespan("gpipe", shape, true, &c), 4 * 3 + 3 * 3, 1e-12);
     c = (struct sim_cost){.stage_time = time};
     CHECK_NEAR(makespan("gpipe", shape, true, &c), 4 * 3 + 3 * 4, 1e-12);
@@ -310,7 +310,7 @@ static void costs(void)
     if (play("gpipe", shape, true, &unit, &x)) {
         c = (struct sim_cost){.tf = 1, .tb = 2, .tr = -1};
         CHECK_ERR(sim_run(&x.s, &x.report, &c, false, &r), ERR_CONFIG, "tr -1 is not a time");
-        c = (struct sim_cost){.tf = 1, .tb = 2, .tr = 1, .redo_scale = bad};
+        c = (struct sim_cost){.tf = 1, .tb = 2, .tr = 1, .recompute_scale = bad};
         CHECK_ERR(sim_run(&x.s, &x.report, &c, false, &r), ERR_CONFIG, "scale -1 of stage 0");
     }
     timed_free(&x);
