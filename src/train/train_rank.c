@@ -23,9 +23,9 @@ enum err train_samples(struct train_rank *r, const struct data_set *d, int64_t s
 
 enum err train_read(struct train_rank *r, int64_t step)
 {
-    int64_t n = r->s->step_samples;
-    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * n;
-    TRY(train_samples(r, &r->job->train, step, first, n));
+    int64_t each = r->s->step_samples;
+    int64_t first = (step - 1) * r->s->o->train.batch + r->rank.coord[AXIS_DP] * each;
+    TRY(train_samples(r, &r->job->train, step, first, each));
     r->read = step;
     return ERR_OK;
 }
