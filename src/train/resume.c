@@ -134,8 +134,8 @@ static enum err try_one(struct train_rank *r, const char *dir, int64_t step, int
         struct resume_here here = {r->s->o, &r->s->model, r->s->tokenizer, r->job->train.hash,
                                    r->job->valid.hash};
         const struct weights saved = {.state = x};
-        double begin = log_now();
         err = resume_same(&here, &x, &was);
+        double begin = log_now();
         if (err == ERR_OK)
             err = load_stores(&r->rank, &saved, true);
         r->load_s = log_now() - begin;
